@@ -1,0 +1,39 @@
+# Two commands on a fresh machine: `make demo` and `make test`. Both set up .venv first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: help demo test stress lint types check clean
+
+help:  ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+
+$(VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	@touch $@
+
+demo: $(VENV)/.installed  ## set up, train on embedded data, print the scores, answer two queries
+	$(BIN)/fusehash demo
+
+test: $(VENV)/.installed-dev  ## set up and run the tests
+	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+
+stress: $(VENV)/.installed-dev  ## the long property and crash tests
+	FUSEHASH_STRESS=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/.installed-dev  ## ruff
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.installed-dev  ## mypy, strict on src
+	$(BIN)/mypy
+
+check: lint types test  ## everything CI checks
+
+clean:  ## remove what make created
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

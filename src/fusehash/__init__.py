@@ -1,0 +1,56 @@
+"""fusehash: cross-modal hashing. Paired data in, short binary codes out, found across modalities.
+
+The names below are imported when first used, so that ``import fusehash`` costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_MODULES = ("bits", "datasets", "errors", "evaluation", "hashers", "search", "views")
+_NAMES = {
+    "AGSFH": "fusehash.hashers.agsfh",
+    "HammingIndex": "fusehash.search",
+    "PairedViews": "fusehash.views",
+    "RegressionHasher": "fusehash.hashers.regression",
+    "load": "fusehash.hashers",
+}
+
+__all__ = [
+    "AGSFH",
+    "HammingIndex",
+    "PairedViews",
+    "RegressionHasher",
+    "__version__",
+    "bits",
+    "datasets",
+    "errors",
+    "evaluation",
+    "hashers",
+    "load",
+    "search",
+    "views",
+]
+
+if TYPE_CHECKING:
+    from fusehash import bits, datasets, errors, evaluation, hashers, search, views
+    from fusehash.hashers import load
+    from fusehash.hashers.agsfh import AGSFH
+    from fusehash.hashers.regression import RegressionHasher
+    from fusehash.search import HammingIndex
+    from fusehash.views import PairedViews
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"fusehash.{name}")
+    if name in _NAMES:
+        return getattr(import_module(_NAMES[name]), name)
+    raise AttributeError(f"module 'fusehash' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,35 @@
+"""What can go wrong, each with one clear sentence.
+
+The grammar is scikit-learn's: what was expected, then what came.
+"The 'n_bits' parameter of AGSFH must be a positive multiple of 8. Got 12 instead."
+"""
+
+from __future__ import annotations
+
+
+class FusehashError(Exception):
+    """Base of every error that fusehash raises on purpose."""
+
+
+class ParameterError(FusehashError, ValueError):
+    """A parameter has a value that the method cannot use."""
+
+    def __init__(self, owner: str, name: str, expected: str, got: object) -> None:
+        self.owner, self.name = owner, name
+        super().__init__(f"The '{name}' parameter of {owner} must be {expected}. Got {got!r} instead.")
+
+
+class DataError(FusehashError, ValueError):
+    """The data cannot be used as given."""
+
+
+class ModelFileError(FusehashError, ValueError):
+    """A file is not a model that this version of fusehash can read."""
+
+
+class CorruptIndexError(FusehashError):
+    """A file is not an intact fusehash index."""
+
+
+class FusehashWarning(UserWarning):
+    """The result may not be what was hoped for; the sentence says why."""
