@@ -1,0 +1,131 @@
+"""From codes to rankings: for one query, the tie groups of the database, nearest first.
+
+Two ways to rank, chosen by what the queries are:
+- packed uint8 codes (n, bytes): Hamming distance to the packed database codes;
+- float projections (n, n_bits), "asymmetric": distance -<p, b> to the database codes b in {-1, +1}; the query keeps
+  what its signs would throw away. Ties are equal floats.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fusehash.bits import check_codes, n_bytes
+from fusehash.errors import DataError
+from fusehash.evaluation import kernels
+
+# Entries of relevance (one byte to eight each) that a block of queries may hold at once, per thread.
+BLOCK_ENTRIES = 1 << 22
+
+
+class Ranking:
+    """The order in which a database answers queries, one query at a time."""
+
+    def __init__(self, query_codes: Any, database_codes: Any) -> None:
+        self._codes = check_codes(database_codes, what="Database codes")
+        queries = np.asarray(query_codes)
+        self.asymmetric = queries.dtype.kind == "f"
+        self._queries: NDArray[Any]
+        if self.asymmetric:
+            self._queries = self._check_projections(queries)
+        else:
+            packed = check_codes(queries, what="Query codes")
+            if packed.shape[1] != self._codes.shape[1]:
+                raise DataError(
+                    "Query and database codes must have the same number of bytes a row. "
+                    f"Got {packed.shape[1]} and {self._codes.shape[1]}."
+                )
+            self._queries = np.ascontiguousarray(kernels.to_words(packed).T)
+            self._words = kernels.to_words(self._codes)
+        self.n_queries, self.n_items = len(self._queries), len(self._codes)
+        if self.n_queries == 0 or self.n_items == 0:
+            raise DataError(
+                f"Queries and database must have rows. Got {self.n_queries} queries and {self.n_items} database items."
+            )
+
+    @property
+    def max_distance(self) -> int:
+        """The largest Hamming distance that the codes allow."""
+        return 8 * int(self._codes.shape[1])
+
+    def levels(self, query: int, *, stable: bool = False) -> tuple[NDArray[np.int32], int]:
+        """A level per item (smaller is nearer, equal is tied) and the number of levels; stable: ranks, without ties."""
+        if self.asymmetric:
+            levels, n_levels = self._asymmetric_levels(query)
+        else:
+            levels, n_levels = np.empty(self.n_items, dtype=np.int32), self.max_distance + 1
+            kernels.hamming_levels(self._queries[query], self._words, levels)
+        if stable:
+            kernels.break_ties_in_order(levels, n_levels)
+            n_levels = self.n_items
+        return levels, n_levels
+
+    def group_hits(
+        self, query: int, relevant: NDArray[np.uint8], *, stable: bool = False
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Items and relevant items of every tie group, nearest group first."""
+        levels, n_levels = self.levels(query, stable=stable)
+        sizes, hits = np.zeros(n_levels, dtype=np.int64), np.zeros(n_levels, dtype=np.int64)
+        kernels.group_hits(levels, relevant, sizes, hits)
+        return sizes, hits
+
+    def group_gains(
+        self, query: int, gains: NDArray[np.float64], *, stable: bool = False
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Items and the sum of gains of every tie group, nearest group first."""
+        levels, n_levels = self.levels(query, stable=stable)
+        sizes, sums = np.zeros(n_levels, dtype=np.int64), np.zeros(n_levels)
+        kernels.group_gains(levels, gains, sizes, sums)
+        return sizes, sums
+
+    def for_each_block(self, work: Callable[[slice], None]) -> None:
+        """Call `work` for slices that cover the queries, on all cores; it must write only to its own rows."""
+        cores = _cores()
+        size = max(1, min(BLOCK_ENTRIES // self.n_items, -(-self.n_queries // (2 * cores))))
+        blocks = [slice(start, min(start + size, self.n_queries)) for start in range(0, self.n_queries, size)]
+        if cores == 1 or self.n_queries * self.n_items < 100_000:  # threads would cost more than they save
+            for block in blocks:
+                work(block)
+            return
+        with ThreadPoolExecutor(cores) as pool:
+            for _ in pool.map(work, blocks):
+                pass
+
+    def _asymmetric_levels(self, query: int) -> tuple[NDArray[np.int32], int]:
+        distances = np.empty(self.n_items)
+        kernels.asymmetric_distances(self._queries[query], self._codes, distances)
+        order = np.argsort(distances)
+        ascending = distances[order]
+        numbers = np.zeros(self.n_items, dtype=np.int32)
+        np.cumsum(ascending[1:] != ascending[:-1], out=numbers[1:])
+        levels = np.empty(self.n_items, dtype=np.int32)
+        levels[order] = numbers
+        return levels, int(numbers[-1]) + 1
+
+    def _check_projections(self, projections: NDArray[Any]) -> NDArray[np.float64]:
+        if projections.ndim != 2:
+            raise DataError(
+                f"Query projections must be a matrix (n, n_bits). Got an array of shape {projections.shape} instead."
+            )
+        width = self._codes.shape[1]
+        if n_bytes(projections.shape[1]) != width:
+            raise DataError(
+                f"Query projections must have a column per bit of the database codes ({8 * width - 7} to {8 * width}). "
+                f"Got {projections.shape[1]} instead."
+            )
+        if not np.isfinite(projections).all():
+            raise DataError("Query projections must be finite numbers. Got NaN or infinity.")
+        return np.ascontiguousarray(projections, dtype=np.float64)
+
+
+def _cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

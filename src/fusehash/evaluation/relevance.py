@@ -1,0 +1,209 @@
+"""Which database items answer a query, and how well: one block of queries at a time.
+
+Relevance can be told in four ways, all of them `Relevant`:
+- a pair (query_labels, database_labels) of class numbers, 1-d: relevant = equal class;
+- a pair of 0/1 label matrices (rows, labels), dense or scipy.sparse: relevant = at least one shared label,
+  grade = number of shared labels;
+- a matrix (queries, items), dense or scipy.sparse, of booleans or of grades >= 0: relevant = grade > 0;
+- a function: rows (int array) -> such a matrix (len(rows), items).
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from fusehash.errors import DataError
+from fusehash.evaluation import kernels
+
+Relevant: TypeAlias = Any  # a pair of labels, a matrix, a function, or a Relevance
+Matrix: TypeAlias = NDArray[Any]
+
+HOW_TO_TELL = (
+    "Relevance must be a pair (query_labels, database_labels), a matrix (queries, items), "
+    "or a function from query rows to such a matrix."
+)
+
+
+class Relevance(ABC):
+    """Yields, for a block of queries, a (block, n_items) matrix of hits (0/1 bytes) or of grades (numbers >= 0)."""
+
+    def __init__(self, n_queries: int, n_items: int) -> None:
+        self.n_queries, self.n_items = n_queries, n_items
+
+    @abstractmethod
+    def hits(self, block: slice) -> NDArray[np.uint8]:
+        """1 where the item is relevant to the query."""
+
+    @abstractmethod
+    def grades(self, block: slice) -> Matrix:
+        """How relevant: the number of shared labels, or the grade that was given."""
+
+
+class ClassRelevance(Relevance):
+    """Relevant = same class."""
+
+    def __init__(self, query_classes: Matrix, item_classes: Matrix) -> None:
+        super().__init__(len(query_classes), len(item_classes))
+        self._queries, self._items = query_classes, item_classes
+
+    def hits(self, block: slice) -> NDArray[np.uint8]:
+        return np.equal(self._queries[block, None], self._items[None, :]).view(np.uint8)
+
+    def grades(self, block: slice) -> Matrix:
+        return self.hits(block)
+
+
+class LabelSetRelevance(Relevance):
+    """Relevant = label sets meet; the sets are bit masks, so that a comparison is one AND."""
+
+    def __init__(self, query_labels: Any, item_labels: Any) -> None:
+        super().__init__(query_labels.shape[0], item_labels.shape[0])
+        self._queries, self._items = _label_masks(query_labels), _label_masks(item_labels)
+
+    def hits(self, block: slice) -> NDArray[np.uint8]:
+        queries = np.ascontiguousarray(self._queries[:, block])
+        out = np.empty((queries.shape[1], self.n_items), dtype=np.uint8)
+        kernels.share_any(queries, self._items, out)
+        return out
+
+    def grades(self, block: slice) -> Matrix:
+        queries = np.ascontiguousarray(self._queries[:, block])
+        out = np.empty((queries.shape[1], self.n_items), dtype=np.uint16)
+        kernels.share_count(queries, self._items, out)
+        return out
+
+
+class MatrixRelevance(Relevance):
+    """Relevance that was given item by item."""
+
+    def __init__(self, matrix: Any) -> None:
+        super().__init__(*matrix.shape)
+        self._matrix = matrix
+
+    def hits(self, block: slice) -> NDArray[np.uint8]:
+        return _as_hits(self.grades(block))
+
+    def grades(self, block: slice) -> Matrix:
+        return _as_grades(self._matrix[block])
+
+
+class CallbackRelevance(Relevance):
+    """Relevance that is computed when asked for; one call at a time, the function need not be thread-safe."""
+
+    def __init__(self, function: Callable[[NDArray[np.int64]], Any], n_queries: int, n_items: int) -> None:
+        super().__init__(n_queries, n_items)
+        self._function, self._lock = function, threading.Lock()
+
+    def hits(self, block: slice) -> NDArray[np.uint8]:
+        return _as_hits(self.grades(block))
+
+    def grades(self, block: slice) -> Matrix:
+        rows = np.arange(block.start, block.stop, dtype=np.int64)
+        with self._lock:
+            grades = _as_grades(self._function(rows))
+        if grades.shape != (len(rows), self.n_items):
+            raise DataError(
+                f"The relevance function must return a matrix of shape {(len(rows), self.n_items)} "
+                f"for {len(rows)} query rows. Got shape {grades.shape} instead."
+            )
+        return grades
+
+
+def as_relevance(relevant: Relevant, n_queries: int, n_items: int) -> Relevance:
+    """Understand what was given and check that it speaks of these queries and items."""
+    if isinstance(relevant, Relevance):
+        relevance = relevant
+    elif isinstance(relevant, tuple):
+        if len(relevant) != 2:
+            raise DataError(f"{HOW_TO_TELL} Got a tuple of {len(relevant)} instead.")
+        relevance = _from_labels(*relevant)
+    elif callable(relevant):
+        relevance = CallbackRelevance(relevant, n_queries, n_items)
+    else:
+        matrix = relevant.tocsr() if sp.issparse(relevant) else _as_array(relevant)
+        if matrix.ndim != 2 or matrix.dtype.kind not in "biuf":
+            raise DataError(f"{HOW_TO_TELL} Got {matrix.dtype} of shape {matrix.shape} instead.")
+        relevance = MatrixRelevance(matrix)
+    if (relevance.n_queries, relevance.n_items) != (n_queries, n_items):
+        raise DataError(
+            f"Relevance must speak of {n_queries} queries and {n_items} database items, as the codes do. "
+            f"Got {relevance.n_queries} and {relevance.n_items} instead."
+        )
+    return relevance
+
+
+def _as_array(relevant: Any) -> Matrix:
+    try:
+        return np.asarray(relevant)
+    except ValueError:  # nested lists of unequal lengths
+        raise DataError(f"{HOW_TO_TELL} Got {type(relevant).__name__} instead.") from None
+
+
+def _from_labels(query_labels: Any, item_labels: Any) -> Relevance:
+    queries, items = _check_labels(query_labels, "Query"), _check_labels(item_labels, "Database")
+    if queries.ndim != items.ndim:
+        raise DataError(
+            "Query and database labels must both be class numbers (1-d) or both be 0/1 matrices. "
+            f"Got shapes {queries.shape} and {items.shape}."
+        )
+    if queries.ndim == 1:
+        return ClassRelevance(queries, items)
+    if queries.shape[1] != items.shape[1]:
+        raise DataError(
+            "Query and database label matrices must have the same columns. "
+            f"Got {queries.shape[1]} and {items.shape[1]} columns."
+        )
+    return LabelSetRelevance(queries, items)
+
+
+def _check_labels(labels: Any, whose: str) -> Any:
+    if sp.issparse(labels):
+        matrix = labels.tocsr()
+        matrix.sum_duplicates()
+        values = matrix.data
+    else:
+        matrix = values = np.asarray(labels)
+    if matrix.ndim == 1:
+        if matrix.dtype.kind == "f" and not np.isfinite(matrix).all():
+            raise DataError(f"{whose} labels must be finite class numbers. Got NaN or infinity.")
+        return matrix
+    if matrix.ndim != 2:
+        raise DataError(
+            f"{whose} labels must be class numbers (n,) or a 0/1 matrix (n, labels). Got shape {matrix.shape} instead."
+        )
+    if matrix.dtype.kind not in "biuf" or not ((values == 0) | (values == 1)).all():
+        hint = " Class numbers must be given as a 1-d array." if matrix.shape[1] == 1 else ""
+        raise DataError(f"A matrix of {whose.lower()} labels must hold only 0 and 1. Got other entries.{hint}")
+    return matrix
+
+
+def _label_masks(labels: Any) -> NDArray[np.uint64]:
+    """0/1 rows as transposed bit masks (words, n), a few thousand rows at a time."""
+    packed = np.empty((labels.shape[0], -(-labels.shape[1] // 8)), dtype=np.uint8)
+    for start in range(0, len(packed), 4096):
+        rows = labels[start : start + 4096]
+        dense = rows.toarray() if sp.issparse(rows) else rows
+        packed[start : start + 4096] = np.packbits(dense != 0, axis=1, bitorder="little")
+    return kernels.to_words(packed)
+
+
+def _as_grades(matrix: Any) -> Matrix:
+    grades = np.asarray(matrix.toarray() if sp.issparse(matrix) else matrix)
+    if grades.dtype == np.bool_:
+        return grades.view(np.uint8)
+    if grades.dtype.kind not in "iuf":
+        raise DataError(f"Relevance must be booleans or grades. Got dtype {grades.dtype} instead.")
+    if grades.dtype.kind != "u" and not (grades >= 0).all():  # false for NaN too
+        raise DataError("Grades of relevance must be >= 0. Got a negative grade or NaN.")
+    return grades
+
+
+def _as_hits(grades: Matrix) -> NDArray[np.uint8]:
+    return grades if grades.dtype == np.uint8 else np.greater(grades, 0).view(np.uint8)

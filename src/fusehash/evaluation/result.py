@@ -1,0 +1,140 @@
+"""What an evaluation found, together with everything one must know to compare it with another number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fusehash.errors import DataError
+
+
+@dataclass(frozen=True)
+class Score:
+    """MAP@k of one protocol and direction.
+
+    per_query : (seeds, queries) average precisions, the raw result; paired tests start from here
+    query_rows : the data set's row of every query
+    n_database : items searched
+    """
+
+    protocol: str
+    query_view: str
+    database_view: str
+    seeds: tuple[int | None, ...]
+    per_query: NDArray[np.float64]
+    query_rows: NDArray[np.intp]
+    n_database: int
+
+    @property
+    def direction(self) -> str:
+        return f"{self.query_view}->{self.database_view}"
+
+    @property
+    def values(self) -> NDArray[np.float64]:
+        """MAP of every seed."""
+        return self.per_query.mean(axis=1)
+
+    @property
+    def mean(self) -> float:
+        return float(self.values.mean())
+
+    @property
+    def std(self) -> float:
+        """Standard deviation over seeds (divisor seeds - 1); NaN for one seed."""
+        return float(self.values.std(ddof=1)) if len(self.seeds) > 1 else float("nan")
+
+    def row(self) -> dict[str, Any]:
+        """The score as a flat, JSON-ready row."""
+        return {
+            "protocol": self.protocol,
+            "direction": self.direction,
+            "query_view": self.query_view,
+            "database_view": self.database_view,
+            "mean": self.mean,
+            "std": None if np.isnan(self.std) else self.std,
+            "values": [float(value) for value in self.values],
+            "n_query": len(self.query_rows),
+            "n_database": self.n_database,
+        }
+
+
+@dataclass(frozen=True)
+class EvaluationResult:
+    """Scores by protocol and direction.
+
+    scores : one `Score` per protocol and direction, also as ``result["U", "image->text"]``
+    card : the protocol card: data, split, rules, seeds, model, versions
+    fit_seconds : seconds of every fit, per kind of fit ("train": all training rows, "half": the half for HN and FN)
+    skipped : protocols that were asked for and could not be run, with the reason
+    """
+
+    scores: tuple[Score, ...]
+    card: Mapping[str, Any]
+    fit_seconds: Mapping[str, list[float]] = field(default_factory=dict)
+    skipped: Mapping[str, str] = field(default_factory=dict)
+
+    def __getitem__(self, key: tuple[str, str]) -> Score:
+        for score in self.scores:
+            if (score.protocol, score.direction) == key:
+                return score
+        known = ", ".join(f"{score.protocol} {score.direction}" for score in self.scores)
+        raise DataError(f"The result must hold the protocol and direction {key!r}. It holds: {known}.")
+
+    def table(self) -> list[dict[str, Any]]:
+        """One plain row per protocol and direction."""
+        return [score.row() for score in self.scores]
+
+    def to_dict(self, *, per_query: bool = False) -> dict[str, Any]:
+        """Everything, JSON-ready; with per_query also the average precision of every query and seed."""
+        scores = self.table()
+        if per_query:
+            for row, score in zip(scores, self.scores, strict=True):
+                row["per_query"] = score.per_query.tolist()
+                row["query_rows"] = score.query_rows.tolist()
+        return {
+            "card": dict(self.card),
+            "scores": scores,
+            "fit_seconds": {name: list(seconds) for name, seconds in self.fit_seconds.items()},
+            "skipped": dict(self.skipped),
+        }
+
+    def __str__(self) -> str:
+        card = self.card
+        cut = "all" if card["k"] is None else card["k"]
+        seeds = ", ".join(str(seed) for seed in card["seeds"])
+        lines = [
+            f"{card['model']} on {card['dataset']} ({card['split']}): "
+            f"MAP@{cut}, rule {card['map_rule']}, ties {card['ties']}, "
+            f"{'asymmetric, ' if card['asymmetric'] else ''}seeds {seeds}"
+        ]
+        width = max(len("direction"), *(len(score.direction) for score in self.scores))
+        lines.append(f"{'protocol':<10}{'direction':<{width + 2}}{'mean':>7}{'std':>8}{'queries':>9}{'database':>10}")
+        for score in self.scores:
+            std = "-" if np.isnan(score.std) else f"{score.std:.4f}"
+            lines.append(
+                f"{score.protocol:<10}{score.direction:<{width + 2}}{score.mean:>7.4f}{std:>8}"
+                f"{len(score.query_rows):>9}{score.n_database:>10}"
+            )
+        lines += [f"{name}: {rule['database_rule']}" for name, rule in card["protocols"].items()]
+        lines += [f"{name} was not run: {reason}" for name, reason in self.skipped.items()]
+        return "\n".join(lines)
+
+
+def json_ready(value: Any) -> Any:
+    """A parameter as JSON can hold it; what JSON cannot hold becomes its repr."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): json_ready(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_ready(entry) for entry in value]
+    return repr(value)

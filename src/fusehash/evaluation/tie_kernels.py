@@ -1,0 +1,230 @@
+"""Average precision of a ranking with ties, exactly, from its tie groups alone.
+
+A ranking is a list of groups, nearest first: group j holds sizes[j] items, hits[j] of them relevant, in unknown order.
+Write a, b for the items and the relevant items before a group, g, r for its own, s = min(g, k - a) for its slots in the
+top k. The i-th relevant item of a group adds precision (b + i) / (a + t) when it sits at the group's slot t.
+
+Rank cut (E1):  AP@k = (sum of precisions at relevant ranks <= k) / (relevant items inside the top k), 0 if none.
+    Only the last group can cross rank k; then the divisor b + m depends on how many (m) of its relevant items get in.
+Hit cut (E5):   average over the first min(k, all relevant) relevant items wherever they are: the divisor is fixed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+
+@njit(cache=True, nogil=True)
+def expected_precision_sum(a: Any, b: Any, slots: Any, m: Any) -> float:
+    """Expected sum of precisions of m relevant items placed at random in slots a+1..a+slots.
+
+    Slot t is relevant with probability m/slots and then has (t-1)(m-1)/(slots-1) relevant slots before it on average:
+    sum_t (m/slots) (b + 1 + (t-1)(m-1)/(slots-1)) / (a + t).
+    """
+    if m == 0:
+        return 0.0
+    slope = (m - 1) / (slots - 1) if slots > 1 else 0.0
+    total = 0.0
+    for t in range(slots):
+        total += (b + 1 + t * slope) / (a + t + 1)
+    return total * m / slots
+
+
+@njit(cache=True, nogil=True)
+def _expected_at_cut(total: Any, a: Any, b: Any, g: Any, r: Any, slots: Any) -> float:
+    """E[(total + precisions of the m admitted) / (b + m)], m ~ Hypergeometric(g items, r relevant, slots drawn)."""
+    flat, rising = 0.0, 0.0  # sum of 1/(a+t) and of (t-1)/(a+t): the expected precision sum is linear in both
+    for t in range(slots):
+        flat += 1.0 / (a + t + 1)
+        rising += t / (a + t + 1)
+    low, high = max(0, slots - (g - r)), min(slots, r)
+    mode = min(max((slots + 1) * (r + 1) // (g + 2), low), high)
+    # Weights relative to the mode: no factorials, nothing overflows, what underflows does not matter.
+    value, weights = 0.0, 0.0
+    for direction in (1, -1):
+        m = mode if direction == 1 else mode - 1
+        weight = 1.0 if direction == 1 else _hypergeometric_step_down(mode, g, r, slots)
+        while low <= m <= high and weight > 0.0:
+            if b + m > 0:
+                slope = (m - 1) / (slots - 1) if slots > 1 else 0.0
+                value += weight * (total + m / slots * ((b + 1) * flat + slope * rising)) / (b + m)
+            weights += weight
+            if direction == 1:
+                weight *= (r - m) / (m + 1) * ((slots - m) / (g - r - slots + m + 1))
+            else:
+                weight *= _hypergeometric_step_down(m, g, r, slots)
+            m += direction
+    return value / weights
+
+
+@njit(cache=True, nogil=True)
+def _hypergeometric_step_down(m: Any, g: Any, r: Any, slots: Any) -> float:
+    """P(m - 1) / P(m)."""
+    return m / (r - m + 1) * ((g - r - slots + m) / (slots - m + 1))
+
+
+@njit(cache=True, nogil=True)
+def expected_ap(sizes: Any, hits: Any, k: Any) -> float:
+    """Mean of AP@k over all orders inside the groups, each equally likely."""
+    a, b, total = 0, 0, 0.0
+    for j in range(sizes.size):
+        g, r = sizes[j], hits[j]
+        if a == k:
+            break
+        if a + g > k:
+            return _expected_at_cut(total, a, b, g, r, k - a)
+        total += expected_precision_sum(a, b, g, r)
+        a += g
+        b += r
+    return total / b if b > 0 else 0.0
+
+
+@njit(cache=True, nogil=True)
+def best_ap(sizes: Any, hits: Any, k: Any) -> float:
+    """Largest AP@k over all orders inside the groups.
+
+    Relevant items go first in their group. In the group that crosses rank k it can pay to keep some of them out
+    (a late hit lowers the mean of precisions), so every possible number m of admitted ones is tried.
+    """
+    a, b, total = 0, 0, 0.0
+    for j in range(sizes.size):
+        g, r = sizes[j], hits[j]
+        if a == k:
+            break
+        slots = min(g, k - a)
+        least = max(0, slots - (g - r))
+        best = 0.0
+        for m in range(min(slots, r) + 1):
+            if m > 0:
+                total += (b + m) / (a + m)
+            if m >= least and b + m > 0:
+                best = max(best, total / (b + m))
+        if a + g > k:
+            return best
+        a += g
+        b += r
+    return total / b if b > 0 else 0.0
+
+
+@njit(cache=True, nogil=True)
+def worst_ap(sizes: Any, hits: Any, k: Any) -> float:
+    """Smallest AP@k over all orders inside the groups.
+
+    Relevant items go last among the slots of their group; in the group that crosses rank k every number m of admitted
+    ones is tried. With e = a + slots the m last slots add
+    sum_{i<=m} (b + i) / (e - m + i) = m + (b - e + m) (1/(e-m+1) + ... + 1/e).
+    """
+    a, b, total = 0, 0, 0.0
+    for j in range(sizes.size):
+        g, r = sizes[j], hits[j]
+        if a == k:
+            break
+        slots = min(g, k - a)
+        end = a + slots
+        if a + g <= k:
+            for i in range(1, r + 1):
+                total += (b + i) / (end - r + i)
+        else:
+            worst, reciprocals = np.inf, 0.0
+            for m in range(min(slots, r) + 1):
+                if m > 0:
+                    reciprocals += 1.0 / (end - m + 1)
+                if m >= max(0, slots - (g - r)):
+                    value = 0.0 if b + m == 0 else (total + m + (b - end + m) * reciprocals) / (b + m)
+                    worst = min(worst, value)
+            return worst
+        a += g
+        b += r
+    return total / b if b > 0 else 0.0
+
+
+@njit(cache=True, nogil=True)
+def _expected_first_hits(a: Any, b: Any, g: Any, r: Any, wanted: Any) -> float:
+    """Expected sum of precisions of the first `wanted` of r relevant items placed at random in slots a+1..a+g.
+
+    The i-th sits at slot t with P(t) = C(t-1, i-1) C(g-t, r-i) / C(g, r); P(t+1)/P(t) = t/(t-i+1) (g-t-r+i)/(g-t).
+    """
+    total = 0.0
+    for i in range(1, wanted + 1):
+        low, high = i, g - r + i
+        mode = (i - 1) * g // (r - 1) + 1 if r > 1 else 1
+        mode = min(max(mode, low), high)
+        value, weights = 0.0, 0.0
+        weight, t = 1.0, mode
+        while t <= high and weight > 1e-22:
+            value += weight / (a + t)
+            weights += weight
+            weight *= t / (t - i + 1) * ((g - t - r + i) / (g - t)) if t < high else 0.0
+            t += 1
+        weight, t = 1.0, mode
+        while t > low and weight > 1e-22:
+            weight *= (t - i) / (t - 1) * ((g - t + 1) / (g - t + 1 - r + i))
+            t -= 1
+            value += weight / (a + t)
+            weights += weight
+        total += (b + i) * value / weights
+    return total
+
+
+@njit(cache=True, nogil=True)
+def first_hits_ap(sizes: Any, hits: Any, k: Any, order: Any) -> float:
+    """Hit cut (E5). order: 0 expected, 1 best (relevant first), -1 worst (relevant last): the divisor is fixed."""
+    wanted = min(k, hits.sum())
+    if wanted == 0:
+        return 0.0
+    a, b, total = 0, 0, 0.0
+    for j in range(sizes.size):
+        g, r = sizes[j], hits[j]
+        take = min(r, wanted - b)
+        if order == 0:
+            total += expected_precision_sum(a, b, g, r) if take == r else _expected_first_hits(a, b, g, r, take)
+        else:
+            skipped = 0 if order == 1 else g - r
+            for i in range(1, take + 1):
+                total += (b + i) / (a + skipped + i)
+        a += g
+        b += take
+        if b == wanted:
+            break
+    return total / wanted
+
+
+@njit(cache=True, nogil=True)
+def hits_at(sizes: Any, hits: Any, ranks: Any, order: Any, out: Any) -> None:
+    """out[i] = relevant items in the top ranks[i] (ranks ascend). order: 0 expected, 1 most, -1 fewest."""
+    a, b, j = 0, 0, 0
+    for i in range(ranks.size):
+        while j < sizes.size and a + sizes[j] <= ranks[i]:
+            a += sizes[j]
+            b += hits[j]
+            j += 1
+        out[i] = b
+        slots = ranks[i] - a
+        if j < sizes.size and slots > 0:
+            g, r = sizes[j], hits[j]
+            if order == 0:
+                out[i] += slots * r / g
+            elif order == 1:
+                out[i] += min(slots, r)
+            else:
+                out[i] += max(0, slots - (g - r))
+
+
+@njit(cache=True, nogil=True)
+def discounted_gain(sizes: Any, sums: Any, discounts: Any) -> float:
+    """Expected sum of discount x gain over the top discounts.size ranks: every slot of a group has its mean gain."""
+    rank, total = 0, 0.0
+    for j in range(sizes.size):
+        if rank >= discounts.size:
+            break
+        end = min(rank + sizes[j], discounts.size)
+        weight = 0.0
+        for t in range(rank, end):
+            weight += discounts[t]
+        if sizes[j] > 0:
+            total += weight * sums[j] / sizes[j]
+        rank += sizes[j]
+    return total
