@@ -1,0 +1,56 @@
+"""The command line: `fusehash demo | fit | encode | evaluate`. Thin: every command lives in fusehash.commands."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from fusehash.commands import demo, encode, evaluate, fit
+from fusehash.commands.terminal import FusehashGroup, complain
+
+app = typer.Typer(
+    name="fusehash",
+    cls=FusehashGroup,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    epilog="Example: fusehash demo",
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from fusehash import __version__
+
+        typer.echo(f"fusehash {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def fusehash(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Short binary codes from paired data, found across modalities by Hamming distance."""
+
+
+app.command(epilog=demo.EXAMPLE)(demo.demo)
+app.command(epilog=fit.EXAMPLE)(fit.fit)
+app.command(epilog=encode.EXAMPLE)(encode.encode)
+app.command(epilog=evaluate.EXAMPLE)(evaluate.evaluate)
+
+
+def main() -> None:
+    """Entry point of the `fusehash` script."""
+    try:
+        app()
+    except KeyboardInterrupt:  # outside a command, while modules are imported
+        complain("interrupted; no file is left half-written.")
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

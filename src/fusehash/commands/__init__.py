@@ -1,0 +1,1 @@
+"""The commands of `fusehash`, one file each; everything heavy is imported when a command runs."""

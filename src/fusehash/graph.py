@@ -1,0 +1,146 @@
+"""Anchors, the anchor graph of one view (Eq. 14), and the fusion of several (Eq. 15).
+
+An anchor graph joins every item to its k nearest of P anchors, with weights that fall with the distance and sum to 1.
+It is never held dense for all items: weights come as (n, k) neighbour lists per block, or as one sparse matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import scipy.sparse as sp
+from numba import njit
+from numpy.typing import NDArray
+
+from fusehash.views import BLOCK_ROWS, Floats, PairedViews
+
+Neighbours = tuple[NDArray[np.int32], Floats]
+
+
+def squared_distances(X: Floats, T: Floats) -> Floats:
+    """(n, P) squared Euclidean distances between the rows of X and of T."""
+    D = X @ T.T
+    D *= -2.0
+    D += np.einsum("ij,ij->i", X, X)[:, None]
+    D += np.einsum("ij,ij->i", T, T)
+    return np.maximum(D, 0.0, out=D)
+
+
+def choose_anchors(
+    views: PairedViews, n_anchors: int, method: str, rng: np.random.Generator, scale: dict[str, float] | None = None
+) -> dict[str, Floats]:
+    """P anchors in every view: the same random pairs, or the centres of k-means over the joint features.
+
+    For k-means each view is scaled to unit mean square norm (`scale`, the square root of the total variance), so that
+    no view rules by its unit of measurement; at most 50 rows an anchor are looked at.
+    """
+    complete = np.flatnonzero(np.all([views.is_present(name) for name in views], axis=0))
+    pool = complete if len(complete) >= n_anchors else np.arange(views.n_rows)
+    if method == "random":
+        rows = rng.choice(pool, n_anchors, replace=False)
+        return {name: views.block(name, rows) for name in views}
+    from sklearn.cluster import MiniBatchKMeans
+
+    sample = rng.choice(pool, min(len(pool), 50 * n_anchors), replace=False)
+    scale = scale or {name: float(np.sqrt(views.block(name, sample).var(axis=0).sum())) or 1.0 for name in views}
+    joint = np.hstack([views.block(name, sample) / scale[name] for name in views])
+    seed = int(rng.integers(2**31))
+    centres = MiniBatchKMeans(n_anchors, n_init=1, random_state=seed, batch_size=4096).fit(joint).cluster_centers_
+    cuts = np.cumsum(list(views.n_features.values()))[:-1]
+    parts = np.split(centres, cuts, axis=1)
+    return {name: np.ascontiguousarray(part) * scale[name] for name, part in zip(views, parts, strict=True)}
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _further(d: Floats, index: NDArray[np.int32], a: int, b: int) -> bool:
+    """Whether heap entry a is further than b; of equal distances the higher index counts as further."""
+    return d[a] > d[b] or (d[a] == d[b] and index[a] > index[b])
+
+
+@njit(cache=True, nogil=True)
+def _sift_down(d: Floats, index: NDArray[np.int32], root: int, size: int) -> None:
+    while True:
+        child = 2 * root + 1
+        if child >= size:
+            return
+        if child + 1 < size and _further(d, index, child + 1, child):
+            child += 1
+        if not _further(d, index, child, root):
+            return
+        d[root], d[child] = d[child], d[root]
+        index[root], index[child] = index[child], index[root]
+        root = child
+
+
+@njit(cache=True, nogil=True)
+def _weights(D: Floats, k: int, index: NDArray[np.int32], weights: Floats) -> None:
+    """Eq. 14 for every row of distances: a heap of the k + 1 nearest, then their weights."""
+    P = D.shape[1]
+    size = min(k + 1, P)
+    for i in range(D.shape[0]):
+        d, near = np.empty(size), np.empty(size, np.int32)
+        for j in range(size):
+            d[j], near[j] = D[i, j], j
+        for root in range(size // 2 - 1, -1, -1):
+            _sift_down(d, near, root, size)
+        for j in range(size, P):
+            if D[i, j] < d[0]:
+                d[0], near[0] = D[i, j], j
+                _sift_down(d, near, 0, size)
+        for end in range(size - 1, 0, -1):  # heap sort: nearest first
+            d[0], d[end] = d[end], d[0]
+            near[0], near[end] = near[end], near[0]
+            _sift_down(d, near, 0, end)
+        # With no anchor beyond the k-th (k = P) the furthest itself is the limit.
+        limit = d[size - 1]
+        total = 0.0
+        for j in range(k):
+            total += limit - d[j]
+        for j in range(k):
+            index[i, j] = near[j]
+            weights[i, j] = (limit - d[j]) / total if total > 1e-12 * k * limit else 1.0 / k
+
+
+def anchor_weights(X: Floats, anchors: Floats, k: int) -> Neighbours:
+    """The k nearest anchors of every row, nearest first, and their weights (Eq. 14); weights of a row sum to 1.
+
+    With d_(1) <= ... <= d_(k+1) the sorted squared distances, the r-th weight is
+    (d_(k+1) - d_(r)) / (k d_(k+1) - sum_{r<=k} d_(r)); where all are equal (0/0 in print) it is 1/k.
+    """
+    D = squared_distances(X, anchors)
+    index = np.empty((len(X), k), np.int32)
+    weights = np.empty((len(X), k))
+    _weights(D, k, index, weights)
+    return index, weights
+
+
+def to_sparse(neighbours: Neighbours, n_anchors: int) -> sp.csr_matrix:
+    """Neighbour lists as an (n, P) sparse matrix."""
+    index, weights = neighbours
+    n, k = index.shape
+    pointers = np.arange(0, n * k + 1, k)
+    matrix = sp.csr_matrix((weights.ravel(), index.ravel(), pointers), shape=(n, n_anchors))
+    matrix.sort_indices()
+    return matrix
+
+
+def hadamard(graphs: Sequence[sp.csr_matrix]) -> sp.csr_matrix:
+    """Eq. 15: the entry-wise product. An edge survives only where every view has it, so rows can be empty."""
+    fused = graphs[0]
+    for graph in graphs[1:]:
+        fused = fused.multiply(graph)
+    fused = sp.csr_matrix(fused)
+    fused.eliminate_zeros()
+    return fused
+
+
+def fused_anchor_graph(views: PairedViews, anchors: dict[str, Floats], k: int, size: int = BLOCK_ROWS) -> sp.csr_matrix:
+    """The paper's A (N x P, sparse): Hadamard product of the views' anchor graphs, built block by block."""
+    blocks = []
+    for rows in views.blocks(size):
+        graphs = [
+            to_sparse(anchor_weights(views.block(name, rows), anchors[name], k), len(anchors[name])) for name in views
+        ]
+        blocks.append(hadamard(graphs))
+    return sp.vstack(blocks, format="csr")

@@ -1,0 +1,109 @@
+"""Exactly C connected components: the structure that the paper promises and its loop does not enforce.
+
+With the sample side of the eigenvectors written out (U = S L^-1/2 V / sigma), the structure term is linear in S,
+
+    Tr(V' Lhat V) = sum_ij s_ij ||u_i - v~_j||^2 + const,     v~_j = v_j / sqrt(L_jj),
+
+which also sees that L depends on S; the paper's step holds L fixed, and with a large weight it then starves anchors
+until fewer than C are left. Each row of S is one projection onto the simplex,
+
+    s_i = projection of (l_i - w ||u_i - v~_j||^2) / (2 gamma_2),
+
+and the weight w follows the rule of GSF (Zhan et al. 2019): too few components and it grows, too many and it falls.
+The rows of S are kept (sparse) from one iteration to the next, since u_i needs them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
+
+from fusehash.simplex import project_rows
+from fusehash.views import Floats
+
+
+@dataclass
+class StructureWeight:
+    """The weight w of the structure term, adapted until the graph has exactly C components.
+
+    It grows by `factor` while there are too few; once too many were seen it is bisected between the two.
+    """
+
+    n_clusters: int
+    value: float = 1.0
+    factor: float = 1.3
+    low: float = 0.0  # largest weight that gave too few components
+    high: float = np.inf  # smallest weight that gave too many
+
+    def adapt(self, n_components: int) -> None:
+        if n_components < self.n_clusters:
+            self.low = max(self.low, self.value)
+        else:
+            self.high = min(self.high, self.value)
+        if np.isinf(self.high):
+            self.value *= self.factor
+        elif self.low == 0.0:
+            self.value /= self.factor
+        elif self.high / self.low < 1.01:  # the bracket has closed on the wrong side of a jump: open it again
+            self.low, self.high = self.low / self.factor, self.high * self.factor
+        else:
+            self.value = float(np.sqrt(self.low * self.high))
+
+
+@dataclass
+class ClusterStep:
+    """The S step that knows its own past: rows of S by block, and the spectrum they gave."""
+
+    weight: StructureWeight
+    smoothness: float
+    anchors: Floats = field(default_factory=lambda: np.zeros((0, 0)))  # rows v~_j
+    sigma: Floats = field(default_factory=lambda: np.zeros(0))
+    blocks: dict[int, sp.csr_matrix] = field(default_factory=dict)
+
+    def prepare(self, V: Floats, eigenvalues: Floats, scale: Floats) -> None:
+        """Take the spectrum of the last S (eigenvalues are squared singular values)."""
+        self.anchors = scale[:, None] * V
+        self.sigma = np.sqrt(np.maximum(eigenvalues, 1e-12))
+
+    def distances(self, last: sp.csr_matrix) -> Floats:
+        """||u_i - v~_j||^2 up to a constant per row, from the last rows of S."""
+        U = (last @ self.anchors) / self.sigma
+        return np.einsum("ij,ij->i", self.anchors, self.anchors) - 2.0 * (U @ self.anchors.T)
+
+    def start(self, graph_rows: sp.csr_matrix, k: int) -> None:
+        """Choose the first weight so that rows of S get about k entries, as the graph has; a smaller one would let
+        gamma_2 spread the rows evenly and forget the graph before the structure term is felt."""
+        d = np.sort(self.distances(unit_rows(graph_rows)), axis=1)[:, : k + 1]
+        spread = float(np.mean(k * d[:, -1] - d[:, :-1].sum(axis=1)))
+        if spread > 0.0:
+            self.weight.value = 2.0 * self.smoothness / spread
+
+    def solve(self, rows: slice, linear: Floats, graph_rows: sp.csr_matrix) -> Floats:
+        """New rows of S from the last ones (at first, the fused graph)."""
+        last = self.blocks.get(rows.start)
+        distances = self.distances(unit_rows(graph_rows) if last is None else last)
+        S = project_rows((linear - self.weight.value * distances) / (2.0 * self.smoothness))
+        self.blocks[rows.start] = sp.csr_matrix(S)
+        return S
+
+
+def unit_rows(graph_rows: sp.csr_matrix) -> sp.csr_matrix:
+    """The rows of a graph scaled to sum 1; empty rows stay empty."""
+    mass = np.asarray(graph_rows.sum(axis=1)).ravel()
+    return sp.csr_matrix(sp.diags(1.0 / np.where(mass > 0.0, mass, 1.0)) @ graph_rows)
+
+
+def components(SS: Floats) -> tuple[int, NDArray[np.int32]]:
+    """Connected components of the learned graph, and the component of every anchor (-1: an anchor without mass).
+
+    Two anchors are joined where some row has weight on both, which is where S'S is not zero.
+    """
+    alive = np.flatnonzero(np.diagonal(SS) > 0.0)
+    count, label = connected_components(sp.csr_matrix(SS[np.ix_(alive, alive)] > 0.0), directed=False)
+    of_anchor = np.full(len(SS), -1, np.int32)
+    of_anchor[alive] = label
+    return int(count), of_anchor

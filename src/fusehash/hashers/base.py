@@ -1,0 +1,203 @@
+"""CrossModalHasher: the rules that all methods share (fit, project, encode, fuse, score, save, load)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+
+from fusehash import bits
+from fusehash.errors import DataError
+from fusehash.hashers import persistence
+from fusehash.hashers.checks import check_n_bits, resolve_seed
+from fusehash.parallel import one_blas_thread
+from fusehash.views import Floats, PairedViews, ViewsLike, check_view, named, to_dense
+
+Progress = Callable[[int, int, str], None]
+
+# Rows are encoded in blocks of exactly this size (the last one padded), so that the products behind a row are the same
+# products whether it comes alone or inside a batch.
+ENCODE_ROWS = 64
+
+
+class CrossModalHasher(BaseEstimator, ABC):
+    """Base of every method: learns one K-bit code per training pair and one hash function per view.
+
+    A method implements `_fit(views)`, which sets `codes_` and whatever `_project_block(block, view)` needs.
+
+    Attributes
+    ----------
+    codes_ : (n, n_bits / 8) uint8, the unified codes of the training pairs.
+    view_names_, n_features_, n_samples_ : what it was fitted on.
+    """
+
+    method: ClassVar[str] = ""
+    summary: ClassVar[str] = ""
+    supervised: ClassVar[bool] = False
+
+    n_bits: int
+    random_state: Any
+    callback: Progress | None
+
+    codes_: bits.Codes
+    view_names_: list[str]
+    n_features_: dict[str, int]
+    n_samples_: int
+
+    # -- fitting -------------------------------------------------------------------------------------------------
+
+    def fit(self, views: ViewsLike, y: Any = None) -> CrossModalHasher:
+        """Learn codes and hash functions from paired views.
+
+        Parameters
+        ----------
+        views : mapping name -> (n, d) matrix, a list of matrices, or PairedViews; row i of each is the same item.
+        y : ignored by unsupervised methods.
+        """
+        check_n_bits(type(self).__name__, self.n_bits)
+        self._check_params()
+        paired = views if isinstance(views, PairedViews) and (self._allows_missing or not views.present) else None
+        paired = paired if paired is not None else PairedViews(views, allow_missing=self._allows_missing)
+        if paired.n_rows < 2:
+            raise DataError(f"{type(self).__name__} needs at least 2 paired rows to learn from. Got {paired.n_rows}.")
+        self._seed = resolve_seed(self.random_state)
+        with one_blas_thread():  # blocks run in parallel instead, and codes do not depend on the number of threads
+            self._fit(paired, y)
+        self.view_names_ = paired.names
+        self.n_features_ = paired.n_features
+        self.n_samples_ = paired.n_rows
+        return self
+
+    @property
+    def _allows_missing(self) -> bool:
+        return False
+
+    def _check_params(self) -> None:
+        """Check the parameters that do not depend on the data."""
+
+    @abstractmethod
+    def _fit(self, views: PairedViews, y: Any) -> None:
+        """Learn; set `codes_` and what `_project_block` needs."""
+
+    @abstractmethod
+    def _project_block(self, block: Floats, view: str) -> Floats:
+        """Real-valued (rows, n_bits) projections of dense rows; their signs are the code."""
+
+    def _report(self, step: int, total: int, message: str) -> None:
+        if self.callback is not None:
+            self.callback(step, total, message)
+
+    # -- encoding ------------------------------------------------------------------------------------------------
+
+    def project(self, X: Any, *, view: str | int) -> Floats:
+        """Real-valued projections (n, n_bits) of items seen in one view; `encode` is their sign."""
+        name = self._view_name(view)
+        matrix = self._check_rows(X, name)
+        projections = np.empty((matrix.shape[0], self.n_bits))
+        for rows, block in _padded_blocks(matrix):
+            projections[rows] = self._project_block(block, name)[: rows.stop - rows.start]
+        return projections
+
+    def encode(self, X: Any, *, view: str | int) -> bits.Codes:
+        """Packed codes (n, n_bits / 8) of items seen in one view only."""
+        return bits.pack(self.project(X, view=view))
+
+    def project_fused(self, views: ViewsLike) -> Floats:
+        """Real-valued projections of items seen in any subset of the views: the weighted sum over those present.
+
+        A row that is all NaN in a view counts as not seen there.
+        """
+        given = {self._view_name(name): matrix for name, matrix in self._named(views).items()}
+        paired = PairedViews(given, allow_missing=True)
+        weights = self._fusion_weights()
+        total = np.zeros((paired.n_rows, self.n_bits))
+        for name in paired:
+            self._check_rows(paired[name][:1], name, allow_missing=True)
+            matrix = paired[name]
+            if name in paired.present:
+                matrix = paired.block(name, slice(None))
+            projections = self.project(matrix, view=name) * weights[name]
+            projections[~paired.is_present(name)] = 0.0
+            total += projections
+        return total
+
+    def encode_fused(self, views: ViewsLike) -> bits.Codes:
+        """Packed codes of items seen in several views, or in any subset of them."""
+        return bits.pack(self.project_fused(views))
+
+    def _fusion_weights(self) -> dict[str, float]:
+        return dict.fromkeys(self.view_names_, 1.0)
+
+    def score(self, views: ViewsLike, y: Any = None) -> float:
+        """Label-free quality on paired rows: mean rank-based probability that the true partner is nearer than another.
+
+        The mean over ordered pairs of views of the pair AUC; .5 is chance and 1 is perfect. It is what scikit-learn's
+        model selection uses by default. With one view there is nothing to pair: 1.
+        """
+        from fusehash.evaluation import pair_auc
+
+        self._check_fitted()
+        paired = PairedViews(views)
+        codes = {name: self.encode(paired[name], view=name) for name in paired}
+        scores = [pair_auc(codes[a], codes[b]) for a in codes for b in codes if a != b]
+        return float(np.mean(scores)) if scores else 1.0
+
+    # -- files ---------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> None:
+        """Write the model to one safetensors file; the old file stays whole until the new one is complete."""
+        self._check_fitted()
+        persistence.write(self, Path(path))
+
+    # -- checks --------------------------------------------------------------------------------------------------
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "codes_"):
+            raise NotFittedError(f"This {type(self).__name__} is not fitted yet. Call 'fit' first.")
+
+    def _named(self, views: ViewsLike) -> dict[str, Any]:
+        self._check_fitted()
+        if isinstance(views, list | tuple):  # a list stands for the views in the order of fit
+            if len(views) != len(self.view_names_):
+                raise DataError(
+                    f"A list of views must have one matrix for each of {self.view_names_}. Got {len(views)} instead."
+                )
+            return dict(zip(self.view_names_, views, strict=True))
+        return named(views)
+
+    def _view_name(self, view: str | int) -> str:
+        self._check_fitted()
+        if isinstance(view, int | np.integer) and not isinstance(view, bool) and 0 <= view < len(self.view_names_):
+            return self.view_names_[view]
+        if view not in self.view_names_:
+            known = ", ".join(repr(name) for name in self.view_names_)
+            raise DataError(f"The view must be one of {known}. Got {view!r} instead.")
+        return str(view)
+
+    def _check_rows(self, X: Any, name: str, *, allow_missing: bool = False) -> Any:
+        matrix, _ = check_view(X, name, allow_missing=allow_missing)
+        expected = self.n_features_[name]
+        if matrix.shape[1] != expected:
+            raise DataError(f"View '{name}' must have {expected} features, as in fit. Got {matrix.shape[1]} instead.")
+        return matrix
+
+
+def _padded_blocks(matrix: Any) -> Iterator[tuple[slice, Floats]]:
+    """Row blocks of exactly ENCODE_ROWS rows; the last is padded with copies of its first row."""
+    for start in range(0, matrix.shape[0], ENCODE_ROWS):
+        block = to_dense(matrix[start : start + ENCODE_ROWS])
+        rows = slice(start, start + len(block))
+        if len(block) < ENCODE_ROWS:
+            block = np.vstack([block, np.repeat(block[:1], ENCODE_ROWS - len(block), axis=0)])
+        yield rows, block
+
+
+def signs(real: Floats) -> NDArray[np.float64]:
+    """sgn with sgn(0) = -1, as the paper defines it."""
+    return np.where(real > 0.0, 1.0, -1.0)

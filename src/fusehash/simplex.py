@@ -1,0 +1,210 @@
+"""The probability simplex {s : s >= 0, 1's = 1}: projection onto it, and quadratic programs over it.
+
+`project_rows` is the Euclidean projection without a sort. `minimise_rows` is the paper's Algorithm 1 (accelerated
+projected gradient) for many rows that share one low-rank Hessian:
+
+    min_{s on the simplex}  s'Hs - l's,     H = ridge I - sign * U U',     U (P x C), C << P.
+
+Departures from the paper, both measured in docs/paper.md:
+- Momentum (Eq. 24) is printed as (1 + sqrt(1 + 4c)) / 2, which stalls at 1/2; Nesterov's rule has 4c^2. `as_printed`
+  uses the print.
+- A row whose objective would rise drops its momentum and keeps its last point, so the objective never rises, not even
+  where H is indefinite.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+# Inputs hold no NaN; sums may be reordered so that the compiler can vectorise them.
+_FAST = {"reassoc", "contract", "nsz", "nnan"}
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def _threshold(y: Floats, start: float) -> float:
+    """The tau with sum max(y - tau, 0) = 1, by Newton steps on that convex, decreasing function.
+
+    Newton reaches the root's left side in one step from anywhere and then climbs; the set of entries above tau only
+    shrinks, so an unchanged count means the exact set, and the last step is exact. No sort, two or three passes from
+    a warm start, each a plain sum that the compiler vectorises.
+    """
+    tau, last = start, -1
+    for _ in range(y.size + 2):
+        count, excess = 0, 0.0
+        for i in range(y.size):
+            gap = y[i] - tau
+            count += gap > 0.0
+            excess += max(gap, 0.0)
+        if count == 0:  # the start was right of every entry: step to the leftmost possible root
+            top = y[0]
+            for i in range(y.size):
+                top = max(top, y[i])
+            tau, last = top - 1.0, -1
+            continue
+        tau += (excess - 1.0) / count
+        if count == last:
+            break
+        last = count
+    return tau
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def _project_rows(Y: Floats) -> None:
+    for i in range(Y.shape[0]):
+        row = Y[i]
+        top = row[0]
+        for j in range(row.size):
+            top = max(top, row[j])
+        for j in range(row.size):  # differences to the largest entry are what counts; keeps huge inputs exact
+            row[j] -= top
+        tau = _threshold(row, -1.0)
+        for j in range(row.size):
+            row[j] = max(row[j] - tau, 0.0)
+
+
+def project_rows(Y: Floats) -> Floats:
+    """Project every row of Y (n, P) onto the simplex (Eq. 26)."""
+    projected = np.array(Y, dtype=np.float64, order="C")
+    _project_rows(projected)
+    return projected
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def _step(
+    Y: Floats, linear: Floats, scale: float, keep: float, Z: Floats, S: Floats, tau: Floats, norms: Floats
+) -> None:
+    """One projected gradient step for every row: Y <- projection of keep * Z + scale * Y + linear; warm started.
+
+    `norms` gets, per row, ||s||^2, <linear, s> and ||s - previous s||^2.
+    """
+    for i in range(Y.shape[0]):
+        row, extra, z, old = Y[i], linear[i], Z[i], S[i]
+        for j in range(row.size):
+            row[j] = scale * row[j] + extra[j] + keep * z[j]
+        tau[i] = _threshold(row, tau[i])
+        square, inner, change = 0.0, 0.0, 0.0
+        for j in range(row.size):
+            s = max(row[j] - tau[i], 0.0)
+            row[j] = s
+            square += s * s
+            inner += s * extra[j]
+            change += (s - old[j]) ** 2
+        norms[i, 0], norms[i, 1], norms[i, 2] = square, inner, change
+
+
+@njit(cache=True, nogil=True)
+def _advance(new: Floats, S: Floats, Z: Floats, moved: NDArray[np.bool_], momentum: Floats, needs_z: bool) -> None:
+    """Accept the rows that moved (S <- new) and extrapolate (Z, Eq. 23) where the gradient step needs Z itself."""
+    for i in range(S.shape[0]):
+        if moved[i]:
+            for j in range(S.shape[1]):
+                s = new[i, j]
+                if needs_z:
+                    Z[i, j] = s + momentum[i] * (s - S[i, j])
+                S[i, j] = s
+        elif needs_z:
+            for j in range(S.shape[1]):
+                Z[i, j] = S[i, j]
+
+
+@dataclass(frozen=True)
+class LowRankHessian:
+    """H = ridge I - sign * U U'. `sign` +1 is the corrected Eq. 21, -1 the printed one."""
+
+    U: Floats
+    ridge: float
+    sign: float = 1.0
+
+    @cached_property
+    def structure(self) -> float:
+        """Largest eigenvalue of U U'. The problem is convex iff it is <= ridge (or sign is -1)."""
+        if self.U.shape[1] == 0:
+            return 0.0
+        return float(np.linalg.eigvalsh(self.U.T @ self.U)[-1])
+
+    @cached_property
+    def lipschitz(self) -> float:
+        """Lipschitz constant of the gradient, twice the largest |eigenvalue| of H."""
+        top = self.structure
+        bound = max(self.ridge, top - self.ridge) if self.sign > 0 else self.ridge + top
+        return 2.0 * max(bound, 1e-300)
+
+
+def minimise_rows(
+    hessian: LowRankHessian,
+    linear: Floats,
+    *,
+    max_iter: int = 50,
+    tol: float = 1e-4,
+    as_printed: bool = False,
+    start: Floats | None = None,
+    trace: list[float] | None = None,
+) -> Floats:
+    """Solve min s'Hs - l's on the simplex for every row l of `linear` (Algorithm 1), all rows together.
+
+    Because H = ridge I - U U', a gradient costs O(P C) a row; with the step 1 / Lp and Lp = 2 ridge (the usual case)
+    the update is just the projection of (U U'z + l / 2) / ridge.
+
+    Parameters
+    ----------
+    linear : (n, P); row i is gamma_1 a_i + gamma_3 Bs b_i.
+    max_iter, tol : at most so many steps; stops when ||s_new - s_old|| <= tol * ||s_new|| in every row.
+    start : feasible (n, P) first points; by default the projection of Eq. 27 (printed without its factor 1/2, and
+        infeasible), or of l itself where H has no inverse.
+    trace : gets the sum of the objectives after every step.
+    """
+    U, sign = hessian.U, hessian.sign
+    lipschitz = hessian.lipschitz
+    keep = 1.0 - 2.0 * hessian.ridge / lipschitz
+    keep = 0.0 if abs(keep) < 1e-12 else keep
+    scaled = linear / lipschitz
+    S = project_rows(_unconstrained(hessian, linear)) if start is None else np.array(start, dtype=np.float64)
+    n = S.shape[0]
+    SU = S @ U
+    Z, ZU = (S.copy() if keep else S), SU
+    c = np.ones(n)
+    tau = np.full(n, -1.0)
+    norms = np.empty((n, 3))
+    new = np.empty_like(S)
+
+    def objective(square: Floats, inner: Floats, low_rank: Floats) -> Floats:
+        return hessian.ridge * square - sign * np.einsum("ij,ij->i", low_rank, low_rank) - lipschitz * inner
+
+    value = objective(np.einsum("ij,ij->i", S, S), np.einsum("ij,ij->i", S, scaled), SU)
+    for _ in range(max_iter):
+        np.matmul(ZU, U.T, out=new)
+        _step(new, scaled, 2.0 * sign / lipschitz, keep, Z, S, tau, norms)
+        new_U = new @ U
+        new_value = objective(norms[:, 0], norms[:, 1], new_U)
+        # A rise beyond rounding: forget the momentum, stay, and take a plain step (which cannot rise) next time.
+        moved = as_printed | (new_value <= value + 1e-14 * np.abs(value))
+        c_next = (1.0 + np.sqrt(1.0 + 4.0 * (c if as_printed else c * c))) / 2.0  # Eq. 24
+        momentum = np.where(moved, (c - 1.0) / c_next, 0.0)
+        ZU = np.where(moved[:, None], new_U + momentum[:, None] * (new_U - SU), SU)  # Eq. 23, seen through U
+        _advance(new, S, Z, moved, momentum, keep != 0.0)
+        SU = np.where(moved[:, None], new_U, SU)
+        value = np.where(moved, new_value, value)
+        c = np.where(moved, c_next, 1.0)
+        if trace is not None:
+            trace.append(float(value.sum()))
+        if np.all(moved & (norms[:, 2] <= tol * tol * norms[:, 0])):
+            break
+    return S
+
+
+def _unconstrained(hessian: LowRankHessian, linear: Floats) -> Floats:
+    """Eq. 27, s0 = (2H)^-1 l, by the Woodbury identity."""
+    U, ridge = hessian.U, hessian.ridge
+    if ridge <= 0.0 or (hessian.sign > 0 and hessian.structure >= ridge * (1.0 - 1e-9)):
+        return linear
+    core = np.eye(U.shape[1]) * ridge - hessian.sign * (U.T @ U)
+    correction = np.linalg.solve(core, (linear @ U).T).T
+    return (linear + hessian.sign * correction @ U.T) / (2.0 * ridge)

@@ -1,0 +1,356 @@
+"""The command line: what is printed where, exit codes, files written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+import fusehash
+from fusehash import hashers
+from fusehash.cli import app
+from fusehash.datasets import load, make_paired
+
+Run = Callable[..., Result]
+COMMANDS = ("demo", "fit", "encode", "evaluate")
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setenv("COLUMNS", "200")
+    return lambda *words: CliRunner().invoke(app, [str(word) for word in words])
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small paired file in the layout of the benchmark files."""
+    made = make_paired(150, n_classes=4, n_query=30, views={"image": 16, "text": 12})
+    path = tmp_path_factory.mktemp("data") / "small.npz"
+    np.savez(path, **made.views, labels=made.labels, train_idx=made.train, test_idx=made.query)
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(data: Path) -> Path:
+    path = data.parent / "model.safetensors"
+    dataset = load(data)
+    hashers.make("regression", n_bits=16, random_state=0).fit(dataset.views.rows(dataset.train)).save(path)
+    return path
+
+
+def wrong(result: Result, sentence: str) -> None:
+    """The input was wrong: exit 1, one line on stderr, nothing on stdout, no traceback."""
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith("fusehash: ")
+    assert result.stderr.count("\n") == 1
+    assert sentence in result.stderr
+
+
+# ---- the whole
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_shows_an_example(run: Run, command: str) -> None:
+    result = run(command, "--help")
+    assert result.exit_code == 0
+    assert f"Example: fusehash {command}" in result.stdout
+
+
+def test_version(run: Run) -> None:
+    assert run("--version").stdout == f"fusehash {fusehash.__version__}\n"
+
+
+@pytest.mark.parametrize("words", [("nonsense",), ("fit",), ("fit", "x.npz", "--bits", "many"), ("demo", "--nonsense")])
+def test_wrong_usage_is_exit_2(run: Run, words: tuple[str, ...]) -> None:
+    result = run(*words)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert "Usage:" in result.stderr
+
+
+def test_help_loads_nothing_heavy() -> None:
+    program = "import sys, fusehash.cli; print(*sorted(set(sys.modules) & {'numpy', 'scipy', 'sklearn', 'numba'}))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+# ---- fit
+
+
+def test_fit_writes_a_model_that_encodes(run: Run, data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "m.safetensors"
+    result = run("fit", data, "--method", "regression", "--bits", 16, "--seed", 3, "--out", out, "--json")
+    assert result.exit_code == 0, result.stderr
+    told = json.loads(result.stdout)
+    assert told["model"] == str(out)
+    assert (told["method"], told["n_bits"], told["seed"], told["n_train"]) == ("regression", 16, 3, 120)
+    assert told["data_hash"] == load(data).fingerprint
+    dataset = load(data)
+    expected = hashers.make("regression", n_bits=16, random_state=3).fit(dataset.views.rows(dataset.train))
+    np.testing.assert_array_equal(hashers.load(out).codes_, expected.codes_)
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_fit_by_name_with_parameters(run: Run, data: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "wiki.npz").write_bytes(data.read_bytes())
+    out = tmp_path / "m.safetensors"
+    words = (
+        "--preset",
+        "paper",
+        "--bits",
+        8,
+        "--param",
+        "max_iter=2",
+        "--param",
+        "anchors=random",
+        "--param",
+        "tol=1e-3",
+    )
+    result = run("fit", "wiki", "--data", folder, *words, "--out", out)
+    assert result.exit_code == 0, result.stderr
+    assert "from 120 pairs of wiki: image (16) + text (12)" in result.stdout
+    fitted = hashers.load(out)
+    assert fitted.get_params()["max_iter"] == 2
+    assert fitted.get_params()["preset"] == "paper"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("nothing",), "must be one of wiki"),
+        (("nothing.npz",), "None was found"),
+        (("DATA", "--method", "magic"), "'agsfh'"),
+        (("DATA", "--method", "regression", "--bits", "12"), "multiple of 8. Got 12 instead."),
+        (("DATA", "--param", "colour=3"), "colour"),
+        (("DATA", "--out", "no/such/folder/m.safetensors"), "in a folder that exists"),
+        (("DATA", "--out", "."), "must not be a folder"),
+        (("DATA", "--n-train", "121"), "'n_train' parameter of load"),
+    ],
+)
+def test_fit_wrong_input(run: Run, data: Path, tmp_path: Path, monkeypatch: Any, words: Any, sentence: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    wrong(run("fit", *(data if word == "DATA" else word for word in words)), sentence)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("param", ["max_iter", "=3", "max_iter=1 --param max_iter=2", "n_bits=8"])
+def test_fit_wrong_param(run: Run, data: Path, param: str) -> None:
+    result = run("fit", data, "--param", *param.split())
+    assert result.exit_code == 2
+    assert "--param" in result.stderr
+
+
+# ---- encode
+
+
+@pytest.mark.parametrize("rows", ["train", "query", "database", "all"])
+def test_encode_one_view(run: Run, data: Path, model: Path, tmp_path: Path, rows: str) -> None:
+    out = tmp_path / "codes.npy"
+    result = run("encode", model, data, "--view", "text", "--rows", rows, "--out", out, "--json")
+    assert result.exit_code == 0, result.stderr
+    dataset = load(data)
+    text = dataset.views["text"] if rows == "all" else dataset.views["text"][getattr(dataset, rows)]
+    np.testing.assert_array_equal(np.load(out), hashers.load(model).encode(text, view="text"))
+    assert json.loads(result.stdout)["n"] == len(text)
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_encode_fused(run: Run, data: Path, model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "codes.npy"
+    result = run("encode", model, data, "--fused", "--out", out)
+    assert result.exit_code == 0, result.stderr
+    assert "Wrote 150 codes of 16 bits, from all views together" in result.stdout
+    np.testing.assert_array_equal(np.load(out), hashers.load(model).encode_fused(load(data).views))
+
+
+def test_encode_a_plain_matrix(run: Run, data: Path, model: Path, tmp_path: Path) -> None:
+    image = load(data).views["image"]
+    np.save(tmp_path / "image.npy", image)
+    result = run("encode", model, tmp_path / "image.npy", "--view", "image", "--out", tmp_path / "codes.npy")
+    assert result.exit_code == 0, result.stderr
+    np.testing.assert_array_equal(np.load(tmp_path / "codes.npy"), hashers.load(model).encode(image, view="image"))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("DATA",),
+        ("DATA", "--view", "text", "--fused"),
+        ("m.npy", "--fused"),
+        ("m.npy", "--view", "text", "--rows", "query"),
+    ],
+)
+def test_encode_wrong_usage(run: Run, data: Path, model: Path, words: tuple[str, ...]) -> None:
+    assert run("encode", model, *(data if word == "DATA" else word for word in words)).exit_code == 2
+
+
+def test_encode_wrong_input(run: Run, data: Path, model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "codes.npy"
+    np.save(tmp_path / "narrow.npy", np.ones((3, 2)))
+    np.save(tmp_path / "line.npy", np.ones(3))
+    np.save(tmp_path / "objects.npy", np.array([[{}]], dtype=object))
+    (tmp_path / "foreign.npy").write_bytes(b"hello")
+    for file, sentence in [
+        ("narrow.npy", "12 features"),
+        ("line.npy", "must hold a matrix"),
+        ("objects.npy", "Python objects"),
+        ("foreign.npy", "intact .npy"),
+        ("missing.npy", "there is no file"),
+    ]:
+        wrong(run("encode", model, tmp_path / file, "--view", "text", "--out", out), sentence)
+    wrong(run("encode", model, data, "--view", "sound", "--out", out), "'image', 'text'")
+    wrong(run("encode", data, data, "--view", "text", "--out", out), "small.npz")  # no model
+    wrong(run("encode", tmp_path / "gone", data, "--view", "text", "--out", out), "gone")
+    assert not out.exists()
+
+
+def test_encode_leaves_the_old_file_when_writing_fails(
+    run: Run, data: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "codes.npy"
+    out.write_bytes(b"old")
+
+    def full(stream: Any, array: Any, **_: Any) -> None:
+        stream.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "save", full)
+    wrong(run("encode", model, data, "--fused", "--out", out), "No space left on device")
+    assert out.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [out]
+
+
+# ---- evaluate
+
+
+def test_evaluate_beside_controls(run: Run, data: Path) -> None:
+    words = (
+        "--method",
+        "regression",
+        "--bits",
+        16,
+        "--seeds",
+        2,
+        "--protocols",
+        "u,HN",
+        "--k",
+        "all",
+        "--ties",
+        "stable",
+    )
+    result = run("evaluate", data, *words, "--json")
+    assert result.exit_code == 0, result.stderr
+    told = json.loads(result.stdout)
+    assert list(told["results"]) == ["regression", "random"]
+    card = told["results"]["random"]["card"]
+    assert (card["k"], card["ties"], card["seeds"]) == (None, "stable", [0, 1])
+    assert card["data_hash"] == load(data).fingerprint
+    scores = told["results"]["regression"]["scores"]
+    assert [(score["protocol"], score["direction"]) for score in scores] == [
+        ("U", "image->text"), ("U", "text->image"), ("HN", "image->text"), ("HN", "text->image"),
+    ]  # fmt: skip
+
+
+def test_evaluate_table(run: Run, data: Path) -> None:
+    result = run("evaluate", data, "--method", "regression", "--no-control", "--bits", 16, "--seeds", 1)
+    assert result.exit_code == 0, result.stderr
+    for part in ("MAP@50 on small, 16 bits", "image -> text", "text -> image", "regression", "FN", "Seeds: 0"):
+        assert part in result.stdout
+    assert "random" not in result.stdout
+
+
+def test_evaluate_wrong_input(run: Run, data: Path) -> None:
+    wrong(run("evaluate", data, "--protocols", "U,X", "--method", "regression"), "'protocols' parameter of evaluate")
+    wrong(run("evaluate", "gone.mat"), "None was found")
+    assert run("evaluate", data, "--k", "0").exit_code == 2
+    assert run("evaluate", data, "--ties", "none").exit_code == 2
+
+
+# ---- demo
+
+
+@pytest.fixture
+def small_demo(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fusehash.commands import demo
+
+    monkeypatch.setattr(demo, "SEEDS", (0,))
+
+
+@pytest.mark.usefixtures("small_demo")
+def test_demo_as_json(run: Run) -> None:
+    result = run("demo", "--bits", 16, "--json")
+    assert result.exit_code == 0, result.stderr
+    told = json.loads(result.stdout)
+    assert list(told["results"]) == ["agsfh", "regression", "random"]
+    for scores in told["results"].values():
+        assert len(scores["scores"]) == 8  # two directions, four protocols
+        assert all(told["chance"] < score["mean"] < told["oracle"] for score in scores["scores"])
+    assert [answer["query"]["view"] for answer in told["queries"]] == ["image", "text"]
+    for answer in told["queries"]:
+        distances = [item["distance"] for item in answer["found"]]
+        assert distances == sorted(distances)
+        for item in answer["found"]:
+            unlike = sum(a != b for a, b in zip(item["code"], answer["query"]["code"], strict=True))
+            assert item["distance"] == unlike
+            assert item["relevant"] == (item["class"] == answer["query"]["class"])
+
+
+def test_demo_as_make_runs_it() -> None:
+    """The script itself, with an output that knows no Unicode."""
+    script = Path(sys.executable).with_name("fusehash")
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"}
+    done = subprocess.run([script, "demo"], capture_output=True, text=True, env=environment, timeout=300)
+    assert done.returncode == 0, done.stderr
+    for part in (
+        "agsfh",
+        "regression",
+        "random",
+        "U",
+        "H",
+        "HN",
+        "FN",
+        "Chance",
+        "A query: image",
+        "A query: text",
+        "#",
+    ):
+        assert part in done.stdout
+
+
+# ---- Ctrl-C
+
+PROGRAM = """
+import sys, time
+from fusehash.hashers.regression import RegressionHasher
+def endless(self, views, y):
+    sys.stderr.write("begun\\n"); sys.stderr.flush()
+    time.sleep(60)
+RegressionHasher._fit = endless
+from fusehash.cli import main
+main()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_ctrl_c_is_one_line_and_exit_130(data: Path, tmp_path: Path) -> None:
+    words = ["fit", str(data), "--method", "regression", "--out", str(tmp_path / "m.safetensors")]
+    with subprocess.Popen([sys.executable, "-c", PROGRAM, *words], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "begun\n"
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read()
+    assert process.returncode == 130
+    assert rest == "fusehash: interrupted; no file is left half-written.\n"
+    assert list(tmp_path.iterdir()) == []
