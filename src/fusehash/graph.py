@@ -6,7 +6,7 @@ It is never held dense for all items: weights come as (n, k) neighbour lists per
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,6 +20,9 @@ Neighbours = tuple[NDArray[np.int32], Floats]
 
 def squared_distances(X: Floats, T: Floats) -> Floats:
     """(n, P) squared Euclidean distances between the rows of X and of T."""
+    # Seen from amid the anchors, or a far origin costs all digits; from entries of theirs, so that integers stay exact.
+    centre = np.sort(T[:15], axis=0)[len(T[:15]) // 2]
+    X, T = X - centre, T - centre
     D = X @ T.T
     D *= -2.0
     D += np.einsum("ij,ij->i", X, X)[:, None]
@@ -135,12 +138,73 @@ def hadamard(graphs: Sequence[sp.csr_matrix]) -> sp.csr_matrix:
     return fused
 
 
-def fused_anchor_graph(views: PairedViews, anchors: dict[str, Floats], k: int, size: int = BLOCK_ROWS) -> sp.csr_matrix:
-    """The paper's A (N x P, sparse): Hadamard product of the views' anchor graphs, built block by block."""
+def mean_graph(graphs: Sequence[sp.csr_matrix]) -> sp.csr_matrix:
+    """The mean of the graphs: an edge of any view survives, so no row is empty and rows sum to 1."""
+    fused = graphs[0]
+    for graph in graphs[1:]:
+        fused = fused + graph
+    return sp.csr_matrix(fused / len(graphs))
+
+
+def fused_anchor_graph(
+    views: PairedViews,
+    anchors: dict[str, Floats],
+    k: int,
+    size: int = BLOCK_ROWS,
+    combine: Callable[[Sequence[sp.csr_matrix]], sp.csr_matrix] = hadamard,
+) -> sp.csr_matrix:
+    """The paper's A (N x P, sparse): Hadamard product of the views' anchor graphs (or their mean), block by block."""
     blocks = []
     for rows in views.blocks(size):
         graphs = [
             to_sparse(anchor_weights(views.block(name, rows), anchors[name], k), len(anchors[name])) for name in views
         ]
-        blocks.append(hadamard(graphs))
+        blocks.append(combine(graphs))
     return sp.vstack(blocks, format="csr")
+
+
+def neighbour_graph(
+    X: NDArray[np.float32], anchors: NDArray[np.float32], k: int, has_anchor: NDArray[np.bool_] | None = None
+) -> NDArray[np.float32]:
+    """Dense (n, P) anchor graph of a block of rows; anchors that are missing in this view get no edges."""
+    columns = None if has_anchor is None or has_anchor.all() else np.flatnonzero(has_anchor)
+    points = anchors if columns is None else anchors[columns]
+    index, weights = anchor_weights(X.astype(np.float64), points.astype(np.float64), min(k, len(points)))
+    if columns is not None:
+        index = columns[index].astype(np.int32)
+    graph = np.zeros((len(X), len(anchors)), np.float32)
+    np.put_along_axis(graph, index, weights.astype(np.float32), axis=1)
+    return graph
+
+
+FUSIONS = ("mean", "hadamard", "geometric")
+_SMOOTHING = 1e-3
+
+
+def fuse(
+    graphs: Sequence[NDArray[np.float32]],
+    present: Sequence[NDArray[np.bool_]],
+    weights: Sequence[float],
+    fusion: str,
+) -> NDArray[np.float32]:
+    """One graph from the views' graphs, over the views in which each row is present.
+
+    mean : weighted mean; no row is ever empty
+    hadamard : product (Eq. 15) scaled to row sum 1; the mean where the product is empty
+    geometric : weighted geometric mean of slightly smoothed graphs, scaled to row sum 1
+    """
+    shares = np.stack([w * mask for w, mask in zip(weights, present, strict=True)]).astype(np.float32)
+    shares /= np.maximum(shares.sum(axis=0), np.float32(1e-12))
+    mean: NDArray[np.float32] = np.sum(
+        [share[:, None] * graph for share, graph in zip(shares, graphs, strict=True)], axis=0
+    )
+    if fusion == "mean":
+        return mean
+    if fusion == "hadamard":
+        product = np.prod([np.where(m[:, None], g, 1.0) for m, g in zip(present, graphs, strict=True)], axis=0)
+    else:
+        logs = [s[:, None] * np.log(g + np.float32(_SMOOTHING)) for s, g in zip(shares, graphs, strict=True)]
+        product = np.exp(np.sum(logs, axis=0)) - np.float32(_SMOOTHING)
+    mass = product.sum(axis=1, keepdims=True)
+    scaled = product / np.where(mass > 1e-12, mass, 1.0)
+    return np.where(mass > 1e-12, scaled, mean).astype(np.float32)

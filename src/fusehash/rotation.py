@@ -26,3 +26,22 @@ def groups(r: int, n_bits: int) -> Iterator[int]:
 def random_rotations(r: int, n_bits: int, rng: np.random.Generator) -> Floats:
     """(r, n_bits): columns of random orthogonal matrices; several of them side by side where n_bits > r."""
     return np.hstack([random_orthogonal(r, rng)[:, :width] for width in groups(r, n_bits)])
+
+
+def learned_rotation(Y: Floats, start: Floats, n_steps: int) -> Floats:
+    """ITQ (Gong and Lazebnik 2011): the rotation R that brings Y R close to its own signs, from a starting rotation.
+
+    Each step raises sum |Y R|: B = sgn(Y R), then R from the polar factor of Y'B.
+    """
+    R = start
+    for _ in range(n_steps):
+        U, _, Vt = np.linalg.svd(Y.T @ np.where(Y @ R > 0.0, 1.0, -1.0).astype(Y.dtype))
+        R = U @ Vt
+    return R
+
+
+def learned_rotations(Y: Floats, n_bits: int, rng: np.random.Generator, n_steps: int) -> Floats:
+    """(r, n_bits): columns of ITQ rotations from independent random starts, side by side where n_bits > r."""
+    r = Y.shape[1]
+    starts = [(random_orthogonal(r, rng).astype(Y.dtype), width) for width in groups(r, n_bits)]
+    return np.hstack([learned_rotation(Y, start, n_steps)[:, :width] for start, width in starts])

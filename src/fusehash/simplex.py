@@ -135,7 +135,7 @@ class LowRankHessian:
         """Lipschitz constant of the gradient, twice the largest |eigenvalue| of H."""
         top = self.structure
         bound = max(self.ridge, top - self.ridge) if self.sign > 0 else self.ridge + top
-        return 2.0 * max(bound, 1e-300)
+        return 2.0 * max(bound, 1e-100)
 
 
 def minimise_rows(
@@ -165,12 +165,16 @@ def minimise_rows(
     lipschitz = hessian.lipschitz
     keep = 1.0 - 2.0 * hessian.ridge / lipschitz
     keep = 0.0 if abs(keep) < 1e-12 else keep
-    scaled = linear / lipschitz
-    S = project_rows(_unconstrained(hessian, linear)) if start is None else np.array(start, dtype=np.float64)
+    # On the simplex a common shift of l is a constant; without it huge terms stay exact.
+    shift = linear.max(axis=1)
+    scaled = linear - shift[:, None]
+    scaled /= lipschitz
+    S = _first_point(hessian, linear) if start is None else np.array(start, dtype=np.float64)
     n = S.shape[0]
     SU = S @ U
     Z, ZU = (S.copy() if keep else S), SU
     c = np.ones(n)
+    momentum = np.zeros(n)
     tau = np.full(n, -1.0)
     norms = np.empty((n, 3))
     new = np.empty_like(S)
@@ -182,6 +186,9 @@ def minimise_rows(
     for _ in range(max_iter):
         np.matmul(ZU, U.T, out=new)
         _step(new, scaled, 2.0 * sign / lipschitz, keep, Z, S, tau, norms)
+        settled = norms[:, 2] <= tol * tol * norms[:, 0]
+        if trace is None and settled.all() and not momentum.any():
+            return new  # plain steps cannot rise: no need to look at the objective
         new_U = new @ U
         new_value = objective(norms[:, 0], norms[:, 1], new_U)
         # A rise beyond rounding: forget the momentum, stay, and take a plain step (which cannot rise) next time.
@@ -194,17 +201,20 @@ def minimise_rows(
         value = np.where(moved, new_value, value)
         c = np.where(moved, c_next, 1.0)
         if trace is not None:
-            trace.append(float(value.sum()))
-        if np.all(moved & (norms[:, 2] <= tol * tol * norms[:, 0])):
+            trace.append(float(np.sum(value - shift)))
+        if np.all(moved & settled):
             break
     return S
 
 
-def _unconstrained(hessian: LowRankHessian, linear: Floats) -> Floats:
-    """Eq. 27, s0 = (2H)^-1 l, by the Woodbury identity."""
+def _first_point(hessian: LowRankHessian, linear: Floats) -> Floats:
+    """Projection of Eq. 27, s0 = (2H)^-1 l (by the Woodbury identity), or of l itself where H has no such inverse."""
     U, ridge = hessian.U, hessian.ridge
     if ridge <= 0.0 or (hessian.sign > 0 and hessian.structure >= ridge * (1.0 - 1e-9)):
-        return linear
+        return project_rows(linear)
     core = np.eye(U.shape[1]) * ridge - hessian.sign * (U.T @ U)
-    correction = np.linalg.solve(core, (linear @ U).T).T
-    return (linear + hessian.sign * correction @ U.T) / (2.0 * ridge)
+    first = (linear @ U) @ (hessian.sign * np.linalg.inv(core)) @ U.T
+    first += linear
+    first /= 2.0 * ridge
+    _project_rows(first)
+    return first

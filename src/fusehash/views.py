@@ -95,6 +95,8 @@ class PairedViews(Mapping[str, Any]):
 
     def rows(self, index: Any) -> PairedViews:
         """The same views, some rows."""
+        if isinstance(index, int | np.integer) and not isinstance(index, bool):
+            index = [index]  # one row stays a row
         cut = object.__new__(PairedViews)
         cut._views = {name: matrix[index] for name, matrix in self._views.items()}
         cut.present = {name: mask[index] for name, mask in self.present.items()}
@@ -142,7 +144,10 @@ def check_view(matrix: Any, name: str, *, allow_missing: bool = False) -> tuple[
         matrix = matrix.tocsr()
         values = matrix.data
     else:
-        matrix = np.asarray(matrix)
+        try:
+            matrix = np.asarray(matrix)
+        except ValueError:
+            raise DataError(f"View '{name}' must be a matrix (rows, features). Got rows of unequal length.") from None
         values = matrix
     if matrix.ndim != 2:
         raise DataError(f"View '{name}' must be a matrix (rows, features). Got shape {matrix.shape} instead.")
@@ -153,8 +158,9 @@ def check_view(matrix: Any, name: str, *, allow_missing: bool = False) -> tuple[
         values = matrix.data if sp.issparse(matrix) else matrix
     if matrix.dtype.kind not in "fiu":
         raise DataError(f"View '{name}' must hold real numbers. Got dtype {matrix.dtype} instead.")
-    if values.dtype.kind != "f" or np.isfinite(values.sum()):
-        return matrix, None  # a finite sum means no NaN and no infinity
+    with np.errstate(over="ignore", invalid="ignore"):
+        if values.dtype.kind != "f" or np.isfinite(values.sum()):
+            return matrix, None  # a finite sum means no NaN and no infinity
     return _check_finite(matrix, name, allow_missing=allow_missing)
 
 
@@ -174,8 +180,6 @@ def _check_finite(matrix: Any, name: str, *, allow_missing: bool) -> tuple[Any, 
     if not bad.any():
         return matrix, None  # the sum overflowed, the entries are fine
     if allow_missing and not (bad & ~absent).any():
-        if absent.all():
-            raise DataError(f"View '{name}' must be present in at least one row. Every row is missing.")
         return matrix, ~absent
     wrong = bad & ~absent if allow_missing else bad
     hint = (

@@ -1,4 +1,4 @@
-"""Anchor Graph Structure Fusion Hashing."""
+"""Anchor Graph Structure Fusion Hashing: the shipped default, and the paper's loop as a preset."""
 
 from __future__ import annotations
 
@@ -9,33 +9,76 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fusehash import bits, graph
-from fusehash.errors import FusehashWarning
+from fusehash.errors import FusehashWarning, ParameterError
 from fusehash.hashers import agsfh_paper as paper
 from fusehash.hashers.base import Progress
 from fusehash.hashers.checks import check_choice, check_integer, check_real, stream
+from fusehash.hashers.closed_form import Choices, Fitted
+from fusehash.hashers.closed_form_fit import SPECTRUM_ROWS, Sizes, fit_closed_form, fix
 from fusehash.hashers.linear import CentredViews, LinearHasher
+from fusehash.kernels import MAPS
 from fusehash.views import Floats, PairedViews
+
+# Parameters of the closed form that are tuned where they are "auto".
+TUNED = (
+    "feature_map",
+    "kernel_width",
+    "ridge",
+    "hash_ridge",
+    "graph_weight",
+    "latent_weight",
+    "spectral_power",
+    "view_weights",
+)
+PAPER_RIDGE = 1e-6
 
 
 class AGSFH(LinearHasher):
-    """Anchor Graph Structure Fusion Hashing (Wang, Yang, Zareapoor, Zheng 2022), corrected where the print is wrong.
+    """Anchor Graph Structure Fusion Hashing (Wang, Yang, Zareapoor, Zheng 2022) and the default that beats it.
+
+    Without a preset, the closed form of `fusehash.hashers.closed_form`: features of any kind are passed as they are,
+    and every setting that is "auto" is chosen on held-out training rows without labels (`tuning_` tells which and why).
+    With preset="paper", the paper's loop (`fusehash.hashers.agsfh_paper`),
 
     min  Tr(V' Lhat V) - g1 <A, S> + g2 ||S||^2 - g3 Tr(B' S Bs) + lam sum_m ||B - X_m W_m||^2        (Eq. 19)
 
-    See `fusehash.hashers.agsfh_paper` for the loop and docs/paper.md for every departure from the print.
+    corrected where the print is wrong (docs/paper.md) and with its published settings.
 
-    Parameters
-    ----------
+    Parameters of both
+    ------------------
     n_bits : code length K, a multiple of 8.
-    preset : "paper", the paper's loop with its published settings.
-    n_anchors : P; "auto" is 900, or half of the rows where there are fewer than 1,800.
+    preset : None for the closed form, "paper" for the paper's loop.
+    n_anchors : P, anchors of the graph; "auto" is a tenth of the rows, from 500 to 900 (paper: 900), and never more
+        than half of the rows.
     n_neighbors : k, anchors each item is joined to; "auto" is 45, or a tenth of the anchors where that is less.
+    ridge : relative to the mean diagonal of the Gram matrix; "auto" is tuned (paper: 1e-6, Eq. 35 has none).
+    random_state : seed; equal seed and data give equal codes, whatever the number of threads.
+    n_threads : None for all cores.
+    callback : called as callback(step, total, message) while fitting; may raise to interrupt.
+
+    Parameters of the closed form ("auto" is tuned)
+    -----------------------------------------------
+    feature_map : "linear", "rbf" (similarities to anchors) or "stacked" (linear and three widths).
+    kernel_width : of the RBF, relative to the median squared distance.
+    hash_ridge : ridge of the hash functions.
+    graph_weight : mu, weight of the graph beside the views; 0 leaves it out.
+    latent_weight : weight of the graph over the first embedding, relative to the graph over the raw views.
+    spectral_power : p; larger favours the directions that the views share.
+    view_weights : one number a view; weight in the spectrum and in the raw graph.
+    rank : directions kept; "auto" is the number of bits, at most 128; more bits come from further rotations.
+    fusion : "mean", "hadamard" (Eq. 15, with the mean for empty rows) or "geometric".
+    n_kernel_anchors : anchors of the RBF features; "auto" is a tenth of the rows, from 500 to 1,000.
+    n_refinements : discrete AGSFH steps after the rotation, 0 to 3.
+    missing : "allow" accepts rows that are all NaN in some (not all) views.
+    spectrum_rows : with more rows than this the spectrum is learned from a sample; all rows are encoded.
+
+    Parameters of the paper
+    -----------------------
     n_clusters : C, components the structure term asks for; "auto" is 60, or a tenth of the anchors where that is less.
     approximation_weight : gamma_1, pull of the learned graph S towards the fused graph A.
     smoothness : gamma_2, spreads the rows of S.
     affinity_weight : gamma_3, pull of the codes towards the learned graph.
     regression_weight : lambda, how closely hash functions must predict the codes.
-    ridge : relative to the mean diagonal of X'X, which is singular on real data (Eq. 35 has no ridge).
     max_iter, tol : outer iterations; stops when the objective changes by no more than tol (relative).
     inner_max_iter, inner_tol : T_OGM and tolerance of Algorithm 1 (the paper: 1e-4).
     anchors : "random" pairs, or "kmeans" centres over the joint features.
@@ -43,23 +86,25 @@ class AGSFH(LinearHasher):
     ablation : None, "appro" (without term 2) or "reg" (without term 3), as in Table 7.
     exact_clusters : adapt the weight of the structure term until the learned graph has exactly C connected
         components, which the paper promises but does not enforce.
-    random_state : seed; equal seed and data give equal codes, whatever the number of threads.
-    n_threads : None for all cores.
-    callback : called as callback(step, total, message) while fitting; may raise to interrupt.
 
     Attributes
     ----------
     codes_ : (n, n_bits / 8) uint8, codes of the training pairs.
-    objective_ : value of Eq. 19 after every iteration; objective_terms_ holds each of its terms by name.
-    n_components_ : connected components of the learned graph.
-    labels_ : (n,) the component (cluster) of every training pair.
-    graph_share_ : share of the bits that the graph decided against the regression, in the last iteration.
-    means_, weights_ : per view, the training mean and W_m.
+    tuning_ : what was chosen, what was tried, and how it scored (closed form).
+    fitted_ : the learned maps (closed form).
+    objective_ : value of Eq. 19 after every iteration; objective_terms_ holds each of its terms by name (paper).
+    n_components_ : connected components of the learned graph (paper).
+    labels_ : (n,) the component (cluster) of every training pair (paper).
+    graph_share_ : share of the bits that the graph decided against the regression, in the last iteration (paper).
+    means_, weights_ : per view, the training mean and W_m (paper).
     """
 
     method: ClassVar[str] = "agsfh"
-    summary: ClassVar[str] = "anchor graph structure fusion hashing (2022)"
+    summary: ClassVar[str] = "anchor graph structure fusion hashing: closed-form default, paper as a preset"
 
+    tuning_: dict[str, Any]
+    fitted_: Fitted
+    eigenvalues_: Floats
     objective_: Floats
     objective_terms_: dict[str, Floats]
     n_components_: int
@@ -74,12 +119,25 @@ class AGSFH(LinearHasher):
         preset: str | None = None,
         n_anchors: int | str = "auto",
         n_neighbors: int | str = "auto",
+        ridge: float | str = "auto",
+        feature_map: str = "auto",
+        kernel_width: float | str = "auto",
+        hash_ridge: float | str = "auto",
+        graph_weight: float | str = "auto",
+        latent_weight: float | str = "auto",
+        spectral_power: float | str = "auto",
+        view_weights: Any = "auto",
+        rank: int | str = "auto",
+        fusion: str = "mean",
+        n_kernel_anchors: int | str = "auto",
+        n_refinements: int = 0,
+        missing: str = "error",
+        spectrum_rows: int = SPECTRUM_ROWS,
         n_clusters: int | str = "auto",
         approximation_weight: float = 0.01,
         smoothness: float = 10.0,
         affinity_weight: float = 0.01,
         regression_weight: float = 300.0,
-        ridge: float = 1e-6,
         max_iter: int = 20,
         tol: float = 1e-5,
         inner_max_iter: int = 50,
@@ -96,12 +154,25 @@ class AGSFH(LinearHasher):
         self.preset = preset
         self.n_anchors = n_anchors
         self.n_neighbors = n_neighbors
+        self.ridge = ridge
+        self.feature_map = feature_map
+        self.kernel_width = kernel_width
+        self.hash_ridge = hash_ridge
+        self.graph_weight = graph_weight
+        self.latent_weight = latent_weight
+        self.spectral_power = spectral_power
+        self.view_weights = view_weights
+        self.rank = rank
+        self.fusion = fusion
+        self.n_kernel_anchors = n_kernel_anchors
+        self.n_refinements = n_refinements
+        self.missing = missing
+        self.spectrum_rows = spectrum_rows
         self.n_clusters = n_clusters
         self.approximation_weight = approximation_weight
         self.smoothness = smoothness
         self.affinity_weight = affinity_weight
         self.regression_weight = regression_weight
-        self.ridge = ridge
         self.max_iter = max_iter
         self.tol = tol
         self.inner_max_iter = inner_max_iter
@@ -117,19 +188,108 @@ class AGSFH(LinearHasher):
     def _check_params(self) -> None:
         owner = type(self).__name__
         check_choice(owner, "preset", self.preset, (None, "paper"))
+        if self.n_threads is not None:
+            check_integer(owner, "n_threads", self.n_threads, low=1)
+        if self.preset == "paper":
+            self._check_paper_params(owner)
+        else:
+            self._check_closed_form_params(owner)
+
+    def _check_paper_params(self, owner: str) -> None:
         check_choice(owner, "anchors", self.anchors, ("random", "kmeans"))
         check_choice(owner, "ablation", self.ablation, (None, "appro", "reg"))
-        for name in ("approximation_weight", "smoothness", "affinity_weight", "tol", "inner_tol", "ridge"):
+        check_choice(owner, "missing", self.missing, ("error",))
+        for name in ("approximation_weight", "smoothness", "affinity_weight", "tol", "inner_tol"):
             check_real(owner, name, getattr(self, name))
+        if self.exact_clusters:
+            check_real(owner, "smoothness", self.smoothness, strict=True)
         check_real(owner, "regression_weight", self.regression_weight, strict=True)
         check_integer(owner, "max_iter", self.max_iter, low=1)
         check_integer(owner, "inner_max_iter", self.inner_max_iter, low=1)
-        if self.n_threads is not None:
-            check_integer(owner, "n_threads", self.n_threads, low=1)
+        if self.ridge != "auto":
+            check_real(owner, "ridge", self.ridge)
+
+    def _check_closed_form_params(self, owner: str) -> None:
+        check_choice(owner, "feature_map", self.feature_map, ("auto", *MAPS))
+        check_choice(owner, "fusion", self.fusion, graph.FUSIONS)
+        check_choice(owner, "missing", self.missing, ("error", "allow"))
+        for name in ("kernel_width", "ridge", "hash_ridge", "spectral_power"):
+            if getattr(self, name) != "auto":
+                check_real(owner, name, getattr(self, name), strict=True)
+        for name in ("graph_weight", "latent_weight"):
+            if getattr(self, name) != "auto":
+                check_real(owner, name, getattr(self, name))
+        if self.rank != "auto":
+            check_integer(owner, "rank", self.rank, low=1)
+        if self.n_kernel_anchors != "auto":
+            check_integer(owner, "n_kernel_anchors", self.n_kernel_anchors, low=1)
+        check_integer(owner, "n_refinements", self.n_refinements, low=0, high=3)
+        check_integer(owner, "spectrum_rows", self.spectrum_rows, low=2)
+
+    @property
+    def _allows_missing(self) -> bool:
+        return self.preset is None and self.missing == "allow"
 
     def _fit(self, views: PairedViews, y: Any) -> None:
-        P, k, C = self._sizes(views.n_rows)
-        data = CentredViews.of(views, self.ridge, self.n_threads)
+        if self.preset == "paper":
+            self._fit_paper(views)
+        else:
+            self._fit_closed_form(views)
+
+    # -- the closed form -----------------------------------------------------------------------------------------
+
+    def _fit_closed_form(self, views: PairedViews) -> None:
+        owner = type(self).__name__
+        P, k = self._graph_sizes(views.n_rows)
+        if not isinstance(self.view_weights, str):
+            weights = [check_real(owner, "view_weights", a, strict=True) for a in self.view_weights]
+            if len(weights) != len(views.names):
+                raise ParameterError(owner, "view_weights", f"{len(views.names)} numbers, one a view", weights)
+        elif self.view_weights != "auto":
+            raise ParameterError(owner, "view_weights", "'auto' or one number a view", self.view_weights)
+        kernel_anchors: Any = self.n_kernel_anchors
+        sizes = Sizes(
+            n_bits=self.n_bits,
+            rank=min(self.n_bits, 128) if self.rank == "auto" else int(self.rank),
+            n_anchors=P,
+            n_neighbors=k,
+            n_kernel_anchors=kernel_anchors
+            if kernel_anchors != "auto"
+            else int(np.clip(views.n_rows // 10, 500, 1000)),
+            n_refinements=self.n_refinements,
+            spectrum_rows=self.spectrum_rows,
+        )
+        given = {name: getattr(self, name) for name in TUNED}
+        start, free = fix(Choices(fusion=self.fusion), given, len(views.names))
+        outcome = fit_closed_form(views, sizes, start, free, self._seed, self.n_threads, self._report)
+        self.codes_ = bits.pack(outcome.B)
+        self.fitted_ = outcome.fitted
+        self.tuning_ = outcome.tuning
+        self.eigenvalues_ = outcome.eigenvalues
+        self.settings_ = {"n_anchors": P, "n_neighbors": k, "rank": len(outcome.eigenvalues)}
+
+    def _project_block(self, block: Floats, view: str) -> Floats:
+        if self.preset == "paper":
+            return super()._project_block(block, view)
+        return self.fitted_.project(block, view)
+
+    def _project_complete_block(self, blocks: dict[str, Floats]) -> Floats | None:
+        if self.preset == "paper":
+            return None
+        prepared = {name: self.fitted_.maps[name].preparation(blocks[name]) for name in self.fitted_.maps}
+        return self.fitted_.project_complete(prepared)
+
+    def _fusion_weights(self) -> dict[str, float]:
+        return super()._fusion_weights() if self.preset == "paper" else self.fitted_.fusion_weights
+
+    # -- the paper -----------------------------------------------------------------------------------------------
+
+    def _fit_paper(self, views: PairedViews) -> None:
+        P, k = self._graph_sizes(views.n_rows)
+        C = self.n_clusters if self.n_clusters != "auto" else max(min(60, P // 10), 1)
+        C = check_integer(type(self).__name__, "n_clusters", C, low=1, high=P, why=" (the number of anchors)")
+        ridge = PAPER_RIDGE if isinstance(self.ridge, str) else self.ridge
+        data = CentredViews.of(views, ridge, self.n_threads)
         data.warn_if_rank_below(self.n_bits, type(self).__name__)
         anchors = graph.choose_anchors(views, P, self.anchors, stream(self._seed, "anchors"))
         A = graph.fused_anchor_graph(views, anchors, k)
@@ -167,13 +327,12 @@ class AGSFH(LinearHasher):
         self.graph_share_ = outcome.by_graph
         self.settings_ = {"n_anchors": P, "n_neighbors": k, "n_clusters": C, "structure_weight": state.structure_weight}
 
-    def _sizes(self, n_rows: int) -> tuple[int, int, int]:
-        """P, k and C: as given, or the published ones made to fit the data."""
+    def _graph_sizes(self, n_rows: int) -> tuple[int, int]:
+        """P and k: as given, or the published ones made to fit the data."""
         owner = type(self).__name__
-        P = self.n_anchors if self.n_anchors != "auto" else max(min(900, n_rows // 2), 1)
+        wanted = 900 if self.preset == "paper" else int(np.clip(n_rows // 10, 500, 900))
+        P = self.n_anchors if self.n_anchors != "auto" else max(min(wanted, n_rows // 2), 1)
         P = check_integer(owner, "n_anchors", P, low=1, high=n_rows, why=" (the number of rows)")
         k = self.n_neighbors if self.n_neighbors != "auto" else max(min(45, P // 10), 1)
         k = check_integer(owner, "n_neighbors", k, low=1, high=P, why=" (the number of anchors)")
-        C = self.n_clusters if self.n_clusters != "auto" else max(min(60, P // 10), 1)
-        C = check_integer(owner, "n_clusters", C, low=1, high=P, why=" (the number of anchors)")
-        return P, k, C
+        return P, k

@@ -30,28 +30,30 @@ from fusehash.views import Floats
 class StructureWeight:
     """The weight w of the structure term, adapted until the graph has exactly C components.
 
-    It grows by `factor` while there are too few; once too many were seen it is bisected between the two.
+    It grows by `factor` while there are too few. Too many are a step too far from the last S that had too few: the
+    step is taken back (S remembers, and would stay in pieces under a smaller weight too) and bisected.
     """
 
     n_clusters: int
     value: float = 1.0
     factor: float = 1.3
-    low: float = 0.0  # largest weight that gave too few components
-    high: float = np.inf  # smallest weight that gave too many
+    low: float = 0.0  # gave too few components
+    high: float = np.inf  # gave too many
 
-    def adapt(self, n_components: int) -> None:
-        if n_components < self.n_clusters:
-            self.low = max(self.low, self.value)
+    def adapt(self, n_components: int) -> bool:
+        """Choose the next weight; True if the last step is to be taken back."""
+        too_many = n_components > self.n_clusters
+        if too_many:
+            self.high = self.value
         else:
-            self.high = min(self.high, self.value)
-        if np.isinf(self.high):
-            self.value *= self.factor
-        elif self.low == 0.0:
-            self.value /= self.factor
-        elif self.high / self.low < 1.01:  # the bracket has closed on the wrong side of a jump: open it again
-            self.low, self.high = self.low / self.factor, self.high * self.factor
-        else:
-            self.value = float(np.sqrt(self.low * self.high))
+            self.low = self.value
+        if self.low == 0.0:
+            self.value /= 2.0
+            return too_many
+        if self.high < 1.01 * self.low:  # closed at a jump over C: go on from another S
+            self.low, self.high = (self.low / self.factor, self.high) if too_many else (self.low, np.inf)
+        self.value = self.low * self.factor if np.isinf(self.high) else float(np.sqrt(self.low * self.high))
+        return too_many
 
 
 @dataclass
@@ -60,9 +62,11 @@ class ClusterStep:
 
     weight: StructureWeight
     smoothness: float
+    graph: sp.csr_matrix  # where the rows of S come from at first
     anchors: Floats = field(default_factory=lambda: np.zeros((0, 0)))  # rows v~_j
     sigma: Floats = field(default_factory=lambda: np.zeros(0))
     blocks: dict[int, sp.csr_matrix] = field(default_factory=dict)
+    _kept: tuple[Floats, Floats, dict[int, sp.csr_matrix]] | None = None  # the last S with too few components
 
     def prepare(self, V: Floats, eigenvalues: Floats, scale: Floats) -> None:
         """Take the spectrum of the last S (eigenvalues are squared singular values)."""
@@ -74,18 +78,30 @@ class ClusterStep:
         U = (last @ self.anchors) / self.sigma
         return np.einsum("ij,ij->i", self.anchors, self.anchors) - 2.0 * (U @ self.anchors.T)
 
-    def start(self, graph_rows: sp.csr_matrix, k: int) -> None:
+    def start(self, k: int, sample: int = 4096) -> None:
         """Choose the first weight so that rows of S get about k entries, as the graph has; a smaller one would let
         gamma_2 spread the rows evenly and forget the graph before the structure term is felt."""
-        d = np.sort(self.distances(unit_rows(graph_rows)), axis=1)[:, : k + 1]
-        spread = float(np.mean(k * d[:, -1] - d[:, :-1].sum(axis=1)))
-        if spread > 0.0:
+        d = np.sort(self.distances(unit_rows(self.graph[:sample])), axis=1)
+        spread = float(np.mean(k * d[:, k] - d[:, :k].sum(axis=1)))
+        # Where the graph falls apart by itself the k nearest are all at distance 0: look at the others then.
+        spread = max(spread, 1e-3 * k * float(np.mean(d[:, -1] - d[:, 0])))
+        if spread > 1e-9 * k * float(np.mean(self.anchors**2)):
             self.weight.value = 2.0 * self.smoothness / spread
+        self._kept = self.anchors, self.sigma, {}
 
-    def solve(self, rows: slice, linear: Floats, graph_rows: sp.csr_matrix) -> Floats:
-        """New rows of S from the last ones (at first, the fused graph)."""
+    def adapt(self, n_components: int, V: Floats, eigenvalues: Floats, scale: Floats) -> None:
+        """Choose the next weight, and go on from this S (with its spectrum) or from the last one with too few."""
+        if self.weight.adapt(n_components) and self._kept is not None:
+            self.anchors, self.sigma, kept = self._kept
+            self.blocks = dict(kept)
+            return
+        self.prepare(V, eigenvalues, scale)
+        self._kept = self.anchors, self.sigma, dict(self.blocks)
+
+    def solve(self, rows: slice, linear: Floats) -> Floats:
+        """New rows of S from the last ones (at first, the graph)."""
         last = self.blocks.get(rows.start)
-        distances = self.distances(unit_rows(graph_rows) if last is None else last)
+        distances = self.distances(unit_rows(self.graph[rows]) if last is None else last)
         S = project_rows((linear - self.weight.value * distances) / (2.0 * self.smoothness))
         self.blocks[rows.start] = sp.csr_matrix(S)
         return S

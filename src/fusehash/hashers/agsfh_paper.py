@@ -93,19 +93,29 @@ def inverse_root(mass: Floats) -> Floats:
 
 
 def initial_state(
-    data: CentredViews, A: sp.csr_matrix, n_bits: int, settings: Settings, streams: dict[str, np.random.Generator]
+    data: CentredViews,
+    A: sp.csr_matrix,
+    n_bits: int,
+    settings: Settings,
+    streams: dict[str, np.random.Generator],
+    start: sp.csr_matrix | None = None,
 ) -> State:
-    """V from the fused graph, L = I, W random, B and Bs random with balanced bits (Algorithm 2, lines 4 to 7)."""
+    """V from the fused graph, L = I, W random, B and Bs random with balanced bits (Algorithm 2, lines 4 to 7).
+
+    With exact_clusters a `start` may take A's place here: the Hadamard product falls into slivers of its own, and
+    exactly C of those are no clusters; the mean of the views' graphs holds together.
+    """
     N, P = A.shape
-    root = inverse_root(np.asarray(A.sum(axis=0)).ravel())
-    E = (A.T @ A).toarray() * np.outer(root, root)
+    graph = A if start is None else start
+    root = inverse_root(np.asarray(graph.sum(axis=0)).ravel())
+    E = (graph.T @ graph).toarray() * np.outer(root, root)
     eigenvalues, V = top_eigenpairs(E, settings.n_clusters)
     W = {name: streams["W"].standard_normal((d, n_bits)) for name, d in data.views.n_features.items()}
     clusters = None
     if settings.exact_clusters:
-        clusters = ClusterStep(StructureWeight(settings.n_clusters), settings.smoothness)
+        clusters = ClusterStep(StructureWeight(settings.n_clusters), settings.smoothness, graph)
         clusters.prepare(V, eigenvalues, root)
-        clusters.start(A[:4096], min(settings.n_neighbors, P - 1))
+        clusters.start(min(settings.n_neighbors, P - 1))
     return State(
         B=balanced_signs(N, n_bits, streams["B"]).astype(np.int8),
         Bs=balanced_signs(P, n_bits, streams["B"]),
@@ -132,14 +142,16 @@ def iterate(data: CentredViews, A: sp.csr_matrix, state: State, settings: Settin
 
     def of_block(rows: slice) -> Sums:
         B_old = state.B[rows].astype(np.float64)
-        a_sparse = A[rows]
-        a = a_sparse.toarray()
-        linear = s.approximation_weight * a + s.affinity_weight * (B_old @ state.Bs.T)
+        a = A[rows]
+        near = (np.repeat(np.arange(a.shape[0]), np.diff(a.indptr)), a.indices)
+        linear = B_old @ (s.affinity_weight * state.Bs.T)
+        linear[near] += s.approximation_weight * a.data
         if state.clusters is not None:
-            S = state.clusters.solve(rows, linear, a_sparse)
+            S = state.clusters.solve(rows, linear)
         else:
             S = minimise_rows(hessian, linear, max_iter=s.inner_max_iter, tol=s.inner_tol, as_printed=s.as_printed)
-        projected = data.project(rows, state.W)
+        X = {name: data.block(name, rows) for name in data.views}
+        projected = np.sum([X[name] @ weights for name, weights in state.W.items()], axis=0)
         B = signs(s.affinity_weight * (S @ state.Bs) + 2.0 * s.regression_weight * projected)  # Eq. 32
         state.B[rows] = B
         state.nearest[rows] = S.argmax(axis=1)
@@ -147,8 +159,8 @@ def iterate(data: CentredViews, A: sp.csr_matrix, state: State, settings: Settin
             SS=S.T @ S,
             mass=S.sum(axis=0),
             SB=S.T @ B,
-            XB={name: data.block(name, rows).T @ B for name in data.views},
-            AS=float(np.einsum("ij,ij->", a, S)),
+            XB={name: block.T @ B for name, block in X.items()},
+            AS=float(S[near] @ a.data),
             by_graph=int(np.count_nonzero(signs(projected) != B)),
         )
 
@@ -203,14 +215,14 @@ def run(
         history.append(objective_terms(data, sums, state, eigenvalues, settings))
         value = history[-1].sum()
         report(step + 1, settings.max_iter, f"objective {value:.6g}")
-        n_components, of_anchor = components(sums.SS)
         if state.clusters is not None:
+            n_components, _ = components(sums.SS)
             if n_components == settings.n_clusters:
                 break
-            state.clusters.prepare(state.V, eigenvalues, state.scale)
-            state.clusters.weight.adapt(n_components)
+            state.clusters.adapt(n_components, state.V, eigenvalues, state.scale)
         elif settled(history, settings.tol):
             break
+    n_components, of_anchor = components(sums.SS)
     by_graph = sums.by_graph / state.B.size
     return Outcome(state, np.array(history), n_components, of_anchor[state.nearest], by_graph)
 

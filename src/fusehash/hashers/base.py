@@ -15,7 +15,7 @@ from sklearn.exceptions import NotFittedError
 from fusehash import bits
 from fusehash.errors import DataError
 from fusehash.hashers import persistence
-from fusehash.hashers.checks import check_n_bits, resolve_seed
+from fusehash.hashers.checks import check_integer, check_n_bits, resolve_seed
 from fusehash.parallel import one_blas_thread
 from fusehash.views import Floats, PairedViews, ViewsLike, check_view, named, to_dense
 
@@ -43,6 +43,7 @@ class CrossModalHasher(BaseEstimator, ABC):
 
     n_bits: int
     random_state: Any
+    n_threads: int | None
     callback: Progress | None
 
     codes_: bits.Codes
@@ -61,11 +62,16 @@ class CrossModalHasher(BaseEstimator, ABC):
         y : ignored by unsupervised methods.
         """
         check_n_bits(type(self).__name__, self.n_bits)
+        if getattr(self, "n_threads", None) is not None:
+            check_integer(type(self).__name__, "n_threads", self.n_threads, low=1)
         self._check_params()
         paired = views if isinstance(views, PairedViews) and (self._allows_missing or not views.present) else None
         paired = paired if paired is not None else PairedViews(views, allow_missing=self._allows_missing)
         if paired.n_rows < 2:
             raise DataError(f"{type(self).__name__} needs at least 2 paired rows to learn from. Got {paired.n_rows}.")
+        for name, mask in paired.present.items():
+            if not mask.any():
+                raise DataError(f"View '{name}' must be present in at least one row. Every row is missing.")
         self._seed = resolve_seed(self.random_state)
         with one_blas_thread():  # blocks run in parallel instead, and codes do not depend on the number of threads
             self._fit(paired, y)
@@ -109,23 +115,41 @@ class CrossModalHasher(BaseEstimator, ABC):
         return bits.pack(self.project(X, view=view))
 
     def project_fused(self, views: ViewsLike) -> Floats:
-        """Real-valued projections of items seen in any subset of the views: the weighted sum over those present.
+        """Real-valued projections of items seen in any subset of the views.
 
-        A row that is all NaN in a view counts as not seen there.
+        Items seen in every view go through the method's own fusion; others get the weighted sum of the projections of
+        the views they are seen in. A row that is all NaN in a view counts as not seen there.
         """
         given = {self._view_name(name): matrix for name, matrix in self._named(views).items()}
+        for name, matrix in given.items():
+            self._check_rows(matrix, name, allow_missing=True)
         paired = PairedViews(given, allow_missing=True)
         weights = self._fusion_weights()
         total = np.zeros((paired.n_rows, self.n_bits))
         for name in paired:
-            self._check_rows(paired[name][:1], name, allow_missing=True)
-            matrix = paired[name]
-            if name in paired.present:
-                matrix = paired.block(name, slice(None))
+            matrix = paired[name] if name not in paired.present else paired.block(name, slice(None))
             projections = self.project(matrix, view=name) * weights[name]
             projections[~paired.is_present(name)] = 0.0
             total += projections
+        self._replace_complete(paired, total)
         return total
+
+    def _replace_complete(self, views: PairedViews, total: Floats) -> None:
+        """Items seen in every view get the method's own fusion where it has one."""
+        if set(views.names) != set(self.view_names_):
+            return
+        rows = np.flatnonzero(np.all([views.is_present(name) for name in views], axis=0))
+        for start in range(0, len(rows), ENCODE_ROWS):
+            some = rows[start : start + ENCODE_ROWS]
+            padded = np.concatenate([some, np.repeat(some[:1], ENCODE_ROWS - len(some))])
+            fused = self._project_complete_block({name: views.block(name, padded) for name in self.view_names_})
+            if fused is None:
+                return
+            total[some] = fused[: len(some)]
+
+    def _project_complete_block(self, blocks: dict[str, Floats]) -> Floats | None:
+        """Real-valued projections of dense rows seen in every view; None: the weighted sum is the fusion."""
+        return None
 
     def encode_fused(self, views: ViewsLike) -> bits.Codes:
         """Packed codes of items seen in several views, or in any subset of them."""
@@ -143,7 +167,7 @@ class CrossModalHasher(BaseEstimator, ABC):
         from fusehash.evaluation import pair_auc
 
         self._check_fitted()
-        paired = PairedViews(views)
+        paired = PairedViews(self._named(views))
         codes = {name: self.encode(paired[name], view=name) for name in paired}
         scores = [pair_auc(codes[a], codes[b]) for a in codes for b in codes if a != b]
         return float(np.mean(scores)) if scores else 1.0
@@ -191,7 +215,7 @@ class CrossModalHasher(BaseEstimator, ABC):
 def _padded_blocks(matrix: Any) -> Iterator[tuple[slice, Floats]]:
     """Row blocks of exactly ENCODE_ROWS rows; the last is padded with copies of its first row."""
     for start in range(0, matrix.shape[0], ENCODE_ROWS):
-        block = to_dense(matrix[start : start + ENCODE_ROWS])
+        block = np.ascontiguousarray(to_dense(matrix[start : start + ENCODE_ROWS]))
         rows = slice(start, start + len(block))
         if len(block) < ENCODE_ROWS:
             block = np.vstack([block, np.repeat(block[:1], ENCODE_ROWS - len(block), axis=0)])

@@ -69,13 +69,13 @@ class CentredViews:
         """More bits than independent directions: the further bits repeat what the first ones say."""
         bound = min(self.views.n_rows - 1, sum(self.views.n_features.values()))
         if bound <= 4 * n_bits:  # otherwise nobody needs to know, and eigenvalues cost time
-            bound = sum(_rank(total.gram) for total in self.sums.values())
+            bound = min(bound, sum(_rank(total.gram) for total in self.sums.values()))
         if n_bits > bound:
             warnings.warn(
                 f"{owner} was asked for {n_bits} bits of data that vary in {bound} directions; "
                 "further bits can only repeat what the first ones say.",
                 FusehashWarning,
-                stacklevel=5,
+                stacklevel=4,  # the caller of fit
             )
 
 
@@ -84,15 +84,19 @@ def gram_sums(views: PairedViews, n_threads: int | None = None) -> dict[str, Cen
 
     def of_block(rows: slice) -> dict[str, CentredGram]:
         parts = {name: CentredGram(d) for name, d in views.n_features.items()}
-        for name, part in parts.items():
-            part.add(views.block(name, rows)[views.is_present(name)[rows]])
+        with np.errstate(over="ignore", invalid="ignore"):  # looked at below
+            for name, part in parts.items():
+                part.add(views.block(name, rows)[views.is_present(name)[rows]])
         return parts
 
     sums = {name: CentredGram(d) for name, d in views.n_features.items()}
     for parts in map_blocks(of_block, views.blocks(), n_threads):
-        for name, part in parts.items():
-            sums[name].merge(part)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for name, part in parts.items():
+                sums[name].merge(part)
     for name, total in sums.items():
+        if not np.isfinite(total.gram).all():
+            raise DataError(f"View '{name}' must hold numbers whose squares can be summed. Got numbers too large.")
         if np.all(total.variance <= 1e-24 * total.mean**2):
             raise DataError(f"View '{name}' must vary between rows. Every feature is constant.")
     return sums

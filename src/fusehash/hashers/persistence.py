@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from fusehash.bits import check_codes
 from fusehash.errors import DataError, ModelFileError
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ FORMAT = "fusehash-model"
 VERSION = 1
 # Constructor arguments that are not settings of the method.
 NOT_SAVED = ("callback", "n_threads")
+# Learned attributes of every method.
+COMMON = ("codes_", "n_features_", "n_samples_", "view_names_")
 
 _CLASSES: dict[str, type] = {}
 T = TypeVar("T")
@@ -74,7 +77,7 @@ def write(model: CrossModalHasher, path: Path) -> None:
     learned = {name: value for name, value in vars(model).items() if name.endswith("_") and not name.startswith("_")}
     state = _flatten(learned, "state", arrays)
     params = {name: value for name, value in model.get_params(deep=False).items() if name not in NOT_SAVED}
-    if not isinstance(params.get("random_state"), int | type(None)):
+    if not isinstance(params.get("random_state"), int | np.integer | type(None)):
         params["random_state"] = None  # a generator was used up; only seeds can be stored
     metadata = {
         "format": FORMAT,
@@ -133,12 +136,16 @@ def read(path: Path, classes: dict[str, type[CrossModalHasher]]) -> CrossModalHa
                 f"'{path}' holds the method {metadata['method']!r}, which this fusehash does not know."
             )
         model = cls(**_revive(json.loads(metadata["params"]), arrays))
-        for name, value in _revive(json.loads(metadata["state"]), arrays).items():
+        state = _revive(json.loads(metadata["state"]), arrays)
+        if not set(COMMON) <= set(state) or not all(name.endswith("_") and not name.startswith("_") for name in state):
+            raise ValueError("not the learned attributes of a model")
+        check_codes(state["codes_"], model.n_bits)
+        for name, value in state.items():
             setattr(model, name, value)
         return model
     except FileNotFoundError:
         raise ModelFileError(f"'{path}' must be a model file. There is no such file.") from None
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+    except (SafetensorError, OSError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         if isinstance(error, ModelFileError):
             raise
         raise ModelFileError(

@@ -1,0 +1,237 @@
+"""What a hasher refuses: every kind of bad input gets its one clear sentence, and the model stays as it was."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.exceptions import NotFittedError
+
+from fusehash import datasets
+from fusehash.errors import DataError, ParameterError
+from fusehash.views import PairedViews
+
+DATA = datasets.make_paired(80, views={"image": 24, "text": 19}, n_classes=3, random_state=1).views
+IMAGE, TEXT = DATA["image"], DATA["text"]
+
+
+def spoilt(value: float) -> np.ndarray:
+    matrix = IMAGE.copy()
+    matrix[7, 3] = value
+    return matrix
+
+
+NOT_FINITE = "View 'image' must hold finite numbers. Got NaN or infinity in 1 rows, first in row 7."
+HINT = ' Rows that are all NaN are allowed with missing="allow".'
+BAD_TRAINING_DATA = {
+    "NaN": ({"image": spoilt(np.nan), "text": TEXT}, NOT_FINITE),
+    "infinity": ({"image": spoilt(np.inf), "text": TEXT}, NOT_FINITE),
+    "sparse NaN": ({"image": sp.csr_matrix(spoilt(np.nan)), "text": TEXT}, NOT_FINITE),
+    "a missing row": (
+        {"image": np.where(np.arange(80)[:, None] == 7, np.nan, IMAGE), "text": TEXT},
+        NOT_FINITE + HINT,
+    ),
+    "unpaired rows": (
+        {"image": IMAGE, "text": TEXT[:-1]},
+        "Rows of the views must pair one to one. Got different numbers of rows: 'image' has 80, 'text' has 79.",
+    ),
+    "no rows": (
+        {"image": IMAGE[:0], "text": TEXT[:0]},
+        "View 'image' must have rows and features. Got shape (0, 24) instead.",
+    ),
+    "no features": (
+        {"image": IMAGE, "text": TEXT[:, :0]},
+        "View 'text' must have rows and features. Got shape (80, 0) instead.",
+    ),
+    "no views": ({}, "Views must hold at least one view. Got none."),
+    "one matrix": (
+        IMAGE,
+        "Views must be a mapping from name to matrix, or a list of matrices. Got ndarray instead.",
+    ),
+    "a vector": (
+        {"image": IMAGE, "text": TEXT[:, 0]},
+        "View 'text' must be a matrix (rows, features). Got shape (80,) instead.",
+    ),
+    "ragged rows": (
+        {"image": [[1.0], [1.0, 2.0]]},
+        "View 'image' must be a matrix (rows, features). Got rows of unequal length.",
+    ),
+    "words": (
+        {"image": np.full((80, 2), "cat"), "text": TEXT},
+        "View 'image' must hold real numbers. Got dtype <U3 instead.",
+    ),
+    "a name that is no string": (
+        {1: IMAGE, "text": TEXT},
+        "The name of a view must be a non-empty string. Got 1 instead.",
+    ),
+    "a constant view": (
+        {"image": np.full((80, 3), 0.1), "text": TEXT},
+        "View 'image' must vary between rows. Every feature is constant.",
+    ),
+    "a view of zeros": (
+        {"image": IMAGE, "text": np.zeros((80, 2))},
+        "View 'text' must vary between rows. Every feature is constant.",
+    ),
+    "equal rows": (
+        {"image": IMAGE[[4] * 80], "text": TEXT},
+        "View 'image' must vary between rows. Every feature is constant.",
+    ),
+    "numbers too large": (
+        {"image": IMAGE * 1e200, "text": TEXT},
+        "View 'image' must hold numbers whose squares can be summed. Got numbers too large.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("views", "sentence"), BAD_TRAINING_DATA.values(), ids=BAD_TRAINING_DATA)
+def test_bad_training_data_is_refused_with_one_sentence(build, views, sentence):
+    model = build()
+    with pytest.raises(DataError) as caught:
+        model.fit(views)
+    assert str(caught.value) == sentence
+    assert not hasattr(model, "codes_")
+
+
+def test_one_row_is_too_few(build):
+    name = type(build()).__name__
+    with pytest.raises(DataError, match=rf"^{name} needs at least 2 paired rows to learn from\. Got 1\.$"):
+        build().fit(DATA.rows([0]))
+
+
+def test_missing_rows_in_paired_views_are_refused_where_the_method_needs_all(build):
+    holed = PairedViews(
+        {"image": np.where(np.arange(80)[:, None] == 7, np.nan, IMAGE), "text": TEXT}, allow_missing=True
+    )
+    model = build()
+    if not model._allows_missing:
+        with pytest.raises(DataError, match=re.escape(NOT_FINITE + HINT)):
+            model.fit(holed)
+
+
+@pytest.mark.parametrize("n_bits", [0, -8, 12, 7, 8.0, "16", None, True, np.inf, [16]])
+def test_a_code_length_that_is_no_multiple_of_8_is_refused(build, n_bits):
+    sentence = (
+        f"The 'n_bits' parameter of {type(build()).__name__} must be a positive multiple of 8. Got {n_bits!r} instead."
+    )
+    with pytest.raises(ParameterError, match=f"^{re.escape(sentence)}$"):
+        build(n_bits=n_bits).fit(DATA)
+
+
+@pytest.mark.parametrize("n_threads", [0, -1, 1.5, "2", True])
+def test_a_number_of_threads_that_is_none_is_refused(build, n_threads):
+    if "n_threads" in build().get_params():
+        owner = type(build()).__name__
+        sentence = f"The 'n_threads' parameter of {owner} must be an integer of at least 1. Got {n_threads!r} instead."
+        with pytest.raises(ParameterError, match=f"^{re.escape(sentence)}$"):
+            build(n_threads=n_threads).fit(DATA)
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, "seed", True])
+def test_a_seed_that_is_none_is_refused(build, seed):
+    with pytest.raises(
+        ParameterError, match=r"^The 'random_state' parameter of .* must be None, a non-negative integer"
+    ):
+        build(random_state=seed).fit(DATA)
+
+
+@pytest.mark.parametrize("name", ["ridge", "tol", "max_iter"])
+@pytest.mark.parametrize("value", [-1, np.nan, np.inf, "much", None])
+def test_a_setting_out_of_range_is_refused(build, name, value):
+    if name in build().get_params():
+        with pytest.raises(ParameterError, match=rf"^The '{name}' parameter of \w+ must be .*\. Got .* instead\.$"):
+            build(**{name: value}).fit(DATA)
+
+
+def test_a_ridge_of_zero_works(build):
+    if "ridge" in build().get_params():
+        views = {"image": np.hstack([IMAGE, IMAGE]), "text": TEXT}
+        assert build(ridge=0.0).fit(views).score(views) > 0.6
+
+
+# -- asking a fitted model -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def fitted(build):
+    return build().fit(DATA)
+
+
+def refuses(sentence: str):
+    return pytest.raises(DataError, match=f"^{re.escape(sentence)}$")
+
+
+@pytest.mark.parametrize("view", ["sound", "", 2, -1, None, 1.0, True, ["image"]])
+def test_an_unknown_view_is_refused(fitted, view):
+    with refuses(f"The view must be one of 'image', 'text'. Got {view!r} instead."):
+        fitted.encode(IMAGE, view=view)
+
+
+def test_an_unknown_view_is_refused_when_fusing_and_scoring(fitted):
+    for ask in (fitted.encode_fused, fitted.project_fused, fitted.score):
+        with refuses("The view must be one of 'image', 'text'. Got 'sound' instead."):
+            ask({"image": IMAGE, "sound": TEXT})
+
+
+def test_another_number_of_features_is_refused(fitted):
+    with refuses("View 'text' must have 19 features, as in fit. Got 24 instead."):
+        fitted.encode(IMAGE, view="text")
+    with refuses("View 'text' must have 19 features, as in fit. Got 18 instead."):
+        fitted.encode_fused({"image": IMAGE, "text": TEXT[:, :18]})
+    with refuses("View 'text' must have 19 features, as in fit. Got 3 instead."):
+        fitted.encode_fused({"image": IMAGE, "text": np.full((80, 3), np.nan)})
+
+
+@pytest.mark.parametrize("ask", ["encode", "project"])
+def test_bad_rows_are_refused(fitted, ask):
+    method = getattr(fitted, ask)
+    with refuses(NOT_FINITE):
+        method(spoilt(np.nan), view="image")
+    with refuses(NOT_FINITE):
+        method(spoilt(-np.inf), view="image")
+    with refuses("View 'image' must be a matrix (rows, features). Got shape (24,) instead."):
+        method(IMAGE[0], view="image")
+    with refuses("View 'image' must have rows and features. Got shape (0, 24) instead."):
+        method(IMAGE[:0], view="image")
+    with refuses("View 'image' must hold real numbers. Got dtype object instead."):
+        method(np.full((2, 24), None), view="image")
+
+
+def test_bad_rows_are_refused_when_fusing(fitted):
+    with refuses(NOT_FINITE):
+        fitted.encode_fused({"image": spoilt(np.nan), "text": TEXT})
+    with refuses(
+        "Rows of the views must pair one to one. Got different numbers of rows: 'image' has 80, 'text' has 3."
+    ):
+        fitted.encode_fused({"image": IMAGE, "text": TEXT[:3]})
+    with refuses("Every row must be present in at least one view. Row 0 is in none."):
+        fitted.encode_fused({"image": np.full((1, 24), np.nan)})
+    with refuses("A list of views must have one matrix for each of ['image', 'text']. Got 1 instead."):
+        fitted.encode_fused([IMAGE])
+    with refuses("Views must be a mapping from name to matrix, or a list of matrices. Got ndarray instead."):
+        fitted.encode_fused(IMAGE)
+
+
+def test_the_view_must_be_named(fitted):
+    with pytest.raises(TypeError):
+        fitted.encode(IMAGE)
+    with pytest.raises(TypeError):
+        fitted.encode(IMAGE, "image")
+
+
+def test_a_model_that_is_not_fitted_says_so(build, tmp_path):
+    model = build()
+    name = type(model).__name__
+    asks = (
+        lambda: model.encode(IMAGE, view="image"),
+        lambda: model.project(IMAGE, view="image"),
+        lambda: model.encode_fused(DATA),
+        lambda: model.project_fused(DATA),
+        lambda: model.score(DATA),
+        lambda: model.save(tmp_path / "m.safetensors"),
+    )
+    for ask in asks:
+        with pytest.raises(NotFittedError, match=rf"^This {name} is not fitted yet\. Call 'fit' first\.$"):
+            ask()
+    assert not list(tmp_path.iterdir())

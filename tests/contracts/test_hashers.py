@@ -1,0 +1,421 @@
+"""What every hasher must do: scikit-learn's manners, codes, seeds, threads, any number and kind of views."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+from threadpoolctl import threadpool_limits
+
+from fusehash import bits, datasets, hashers
+from fusehash.errors import FusehashWarning
+from fusehash.hashers.base import ENCODE_ROWS
+from fusehash.views import PairedViews
+
+DATA = datasets.make_paired(170, views={"image": 24, "text": 19}, n_classes=4, random_state=3)
+TRAIN, NEW = DATA.views.rows(DATA.train), DATA.views.rows(DATA.query)
+N = len(TRAIN)
+
+
+@pytest.fixture
+def fitted(build):
+    return build().fit(TRAIN)
+
+
+# -- scikit-learn's manners ------------------------------------------------------------------------------------------
+
+
+def test_names_and_summary_are_given(build):
+    model = build()
+    assert model.method in hashers.names()
+    assert hashers.get(model.method) is type(model)
+    assert model.summary
+    assert type(model).__doc__
+
+
+def test_arguments_are_keyword_only(build):
+    parameters = inspect.signature(type(build()).__init__).parameters
+    kinds = {p.kind for name, p in parameters.items() if name != "self"}
+    assert kinds == {inspect.Parameter.KEYWORD_ONLY}
+    with pytest.raises(TypeError):
+        type(build())(16)
+
+
+def test_arguments_are_stored_as_given_and_not_looked_at(build):
+    cls = type(build())
+    for name in cls._get_param_names():
+        thing = object()
+        assert getattr(cls(**{name: thing}), name) is thing
+
+
+def test_every_argument_is_documented(build):
+    cls = type(build())
+    for name in cls._get_param_names():
+        assert name in cls.__doc__
+
+
+def test_clone_copies_the_settings_and_nothing_learned(fitted, learned):
+    copy = clone(fitted)
+    assert copy.get_params() == fitted.get_params()
+    assert not learned(copy)
+
+
+def test_set_params_changes_a_setting(build):
+    model = build().set_params(n_bits=32)
+    assert model.get_params()["n_bits"] == 32
+    assert model.fit(TRAIN).codes_.shape == (N, 4)
+
+
+def test_an_unknown_parameter_is_refused_with_the_known_ones(build):
+    with pytest.raises(ValueError, match="n_bits") as caught:
+        hashers.make(build().method, bits=16)
+    assert "'bits'" in str(caught.value)
+
+
+def test_fit_returns_the_model_and_leaves_the_settings(build):
+    model = build()
+    before = model.get_params()
+    assert model.fit(TRAIN) is model
+    assert model.get_params() == before
+
+
+def test_fit_and_encode_leave_the_input_alone(build, same):
+    given = {name: np.array(matrix) for name, matrix in TRAIN.items()}
+    kept = {name: matrix.copy() for name, matrix in given.items()}
+    for matrix in given.values():
+        matrix.setflags(write=False)
+    model = build().fit(given)
+    for name, matrix in given.items():
+        model.encode(matrix, view=name)
+    model.encode_fused(given)
+    assert same(given, kept)
+
+
+def test_learned_attributes_say_what_it_was_fitted_on(fitted):
+    assert fitted.view_names_ == ["image", "text"]
+    assert fitted.n_features_ == {"image": 24, "text": 19}
+    assert fitted.n_samples_ == N
+
+
+def test_labels_are_not_needed_and_not_used_by_unsupervised_methods(build):
+    if not type(build()).supervised:
+        labels = DATA.labels[DATA.train]
+        assert np.array_equal(build().fit(TRAIN, labels).codes_, build().fit(TRAIN).codes_)
+
+
+def test_it_prints_and_travels_by_pickle(build, fitted, same, learned):
+    assert type(fitted).__name__ in repr(fitted)
+    again = pickle.loads(pickle.dumps(fitted))
+    assert same(learned(again), learned(fitted))
+    assert pickle.loads(pickle.dumps(build())).get_params() == build().get_params()
+
+
+def test_grid_search_over_the_code_length_works(build):
+    search = GridSearchCV(build(), {"n_bits": [8, 16]}, cv=2).fit(TRAIN)
+    assert search.best_params_["n_bits"] in (8, 16)
+    assert search.best_estimator_.codes_.shape == (N, search.best_params_["n_bits"] // 8)
+    assert np.all(search.cv_results_["mean_test_score"] > 0.5)
+
+
+def test_fitting_again_forgets_the_first_data(build, same, learned):
+    model = build().fit(TRAIN)
+    other = {"x": np.random.default_rng(0).standard_normal((60, 30))}
+    model.fit(other)
+    assert same(learned(model), learned(build().fit(other)))
+
+
+# -- codes -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_bits", [8, 16, 24, 32])
+def test_codes_have_the_promised_shape_and_type(build, n_bits):
+    model = build(n_bits=n_bits).fit(TRAIN)
+    n = len(NEW)
+    for codes, rows in (
+        (model.codes_, N),
+        (model.encode(NEW["image"], view="image"), n),
+        (model.encode_fused(NEW), n),
+    ):
+        assert codes.shape == (rows, n_bits // 8)
+        assert codes.dtype == np.uint8
+    for real in (model.project(NEW["text"], view="text"), model.project_fused(NEW)):
+        assert real.shape == (n, n_bits)
+        assert real.dtype == np.float64
+        assert np.isfinite(real).all()
+
+
+def test_codes_are_the_signs_of_projections(fitted):
+    for name in NEW:
+        assert np.array_equal(fitted.encode(NEW[name], view=name), bits.pack(fitted.project(NEW[name], view=name)))
+    assert np.array_equal(fitted.encode_fused(NEW), bits.pack(fitted.project_fused(NEW)))
+
+
+def test_codes_are_not_constant(fitted):
+    assert len(np.unique(fitted.codes_, axis=0)) > N / 10
+    for name in NEW:
+        assert len(np.unique(fitted.encode(NEW[name], view=name), axis=0)) > 2
+
+
+def test_partners_are_nearer_than_strangers(fitted):
+    assert fitted.score(NEW) > 0.55
+    assert fitted.score(TRAIN) > 0.6
+
+
+def test_a_list_of_arrays_works_and_gives_the_same_codes(build, fitted):
+    listed = build().fit([TRAIN["image"], TRAIN["text"]])
+    assert listed.view_names_ == ["view0", "view1"]
+    assert np.array_equal(listed.codes_, fitted.codes_)
+    assert np.array_equal(listed.encode(NEW["text"], view="view1"), fitted.encode(NEW["text"], view="text"))
+    assert listed.score([NEW["image"], NEW["text"]]) == fitted.score(NEW)
+
+
+def test_a_view_may_be_named_by_position(fitted):
+    for position, name in enumerate(("image", "text")):
+        for number in (position, np.int64(position)):
+            assert np.array_equal(fitted.encode(NEW[name], view=number), fitted.encode(NEW[name], view=name))
+
+
+def test_fused_codes_take_a_list_in_the_order_of_fit(fitted):
+    expected = fitted.encode_fused({"text": NEW["text"], "image": NEW["image"]})
+    assert np.array_equal(fitted.encode_fused([NEW["image"], NEW["text"]]), expected)
+    assert fitted.score([NEW["image"], NEW["text"]]) == fitted.score(NEW)
+
+
+def test_fused_codes_of_one_view_are_the_codes_of_that_view(fitted):
+    for name in NEW:
+        assert np.array_equal(fitted.encode_fused({name: NEW[name]}), fitted.encode(NEW[name], view=name))
+
+
+def test_fused_codes_of_training_pairs_are_close_to_the_learned_ones(fitted):
+    agree = bits.unpack(fitted.encode_fused(TRAIN), 16) == bits.unpack(fitted.codes_, 16)
+    assert agree.mean() > 0.9
+
+
+@pytest.mark.parametrize("missing", [[0], [3], [0, 1, 5], list(range(len(NEW)))])
+def test_a_row_that_misses_a_view_is_encoded_from_the_others(fitted, missing):
+    holed = NEW["image"].copy()
+    holed[missing] = np.nan
+    codes = fitted.encode_fused({"image": holed, "text": NEW["text"]})
+    expected = fitted.encode_fused(NEW)
+    expected[missing] = fitted.encode(NEW["text"], view="text")[missing]
+    assert np.array_equal(codes, expected)
+
+
+def test_one_item_that_misses_a_view_is_encoded_as_in_a_batch(fitted):
+    alone = fitted.encode_fused({"image": np.full((1, 24), np.nan), "text": NEW["text"][2:3]})
+    assert np.array_equal(alone, fitted.encode(NEW["text"], view="text")[2:3])
+
+
+# -- one row, any batch ----------------------------------------------------------------------------------------------
+
+
+def test_a_row_alone_has_exactly_the_projections_it_has_in_a_batch(fitted):
+    for name in TRAIN:
+        batch = fitted.project(TRAIN[name], view=name)
+        for i in range(N):
+            assert np.array_equal(fitted.project(TRAIN[name][i : i + 1], view=name), batch[i : i + 1])
+
+
+@pytest.mark.parametrize("size", [2, 3, ENCODE_ROWS - 1, ENCODE_ROWS, ENCODE_ROWS + 1, 3 * ENCODE_ROWS + 5])
+def test_the_place_in_a_batch_does_not_matter(fitted, size):
+    rng = np.random.default_rng(size)
+    for name in TRAIN:
+        expected = fitted.project(TRAIN[name], view=name)
+        for _ in range(10):
+            rows = rng.integers(N, size=size)
+            assert np.array_equal(fitted.project(TRAIN[name][rows], view=name), expected[rows])
+
+
+def test_rows_equal_to_the_mean_encode_alike_alone_and_in_a_batch(fitted):
+    for name in TRAIN:
+        mean = TRAIN[name].mean(axis=0)
+        rows = np.vstack([mean, TRAIN[name][:70], mean, mean * (1 + 1e-15), mean, -mean])
+        batch = fitted.encode(rows, view=name)
+        assert np.array_equal(batch[0], batch[71])
+        for i in (0, 71, 72, 73, 74):
+            assert np.array_equal(fitted.encode(rows[i : i + 1], view=name), batch[i : i + 1])
+
+
+def test_fused_rows_encode_alike_alone_and_in_a_batch(fitted):
+    batch = fitted.project_fused(NEW)
+    for i in range(len(NEW)):
+        assert np.array_equal(fitted.project_fused(NEW.rows([i])), batch[i : i + 1])
+
+
+def test_the_layout_in_memory_does_not_matter(fitted):
+    for name in TRAIN:
+        X = TRAIN[name]
+        expected = fitted.project(X, view=name)
+        wide = np.zeros((N, 2 * X.shape[1]))
+        wide[:, ::2] = X
+        for other in (
+            np.asfortranarray(X),
+            wide[:, ::2],
+            X[::-1][::-1],
+            X.tolist(),
+            sp.csr_matrix(X),
+            sp.csc_matrix(X),
+        ):
+            assert np.array_equal(fitted.project(other, view=name), expected)
+        alone = np.asfortranarray(X)[7:8]
+        assert np.array_equal(fitted.project(alone, view=name), expected[7:8])
+
+
+# -- seeds and threads -----------------------------------------------------------------------------------------------
+
+
+def test_the_same_seed_gives_the_same_model(build, fitted, same, learned):
+    assert same(learned(build().fit(TRAIN)), learned(fitted))
+
+
+def test_another_seed_gives_other_codes(build, fitted):
+    assert not np.array_equal(build(random_state=1).fit(TRAIN).codes_, fitted.codes_)
+
+
+def test_seeds_come_in_several_kinds(build, fitted):
+    assert np.array_equal(build(random_state=np.int64(0)).fit(TRAIN).codes_, fitted.codes_)
+    for kind in (np.random.default_rng, np.random.RandomState):
+        first, again = (build(random_state=kind(5)).fit(TRAIN).codes_ for _ in range(2))
+        assert np.array_equal(first, again)
+    assert build(random_state=None).fit(TRAIN).codes_.shape == (N, 2)
+
+
+def test_the_number_of_threads_changes_nothing(build, same, learned):
+    data = datasets.make_paired(5000, views={"image": 24, "text": 19}, n_classes=4, random_state=0).views
+    known = build().get_params()
+    short = {name: value for name, value in {"max_iter": 3, "n_anchors": 100}.items() if name in known}
+    models = []
+    for n_threads, blas in ((1, 1), (2, 1), (1, 2), (5, 2), (None, 2)):
+        with threadpool_limits(blas):
+            model = build(**short, **({"n_threads": n_threads} if "n_threads" in known else {})).fit(data)
+            models.append((learned(model), model.project(NEW["image"], view="image"), model.encode_fused(NEW)))
+    for other in models[1:]:
+        assert same(other, models[0])
+
+
+# -- any views -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 4])
+def test_any_number_of_views_can_be_learned_from(build, m):
+    data = datasets.make_paired(120, views={f"v{i}": 20 + i for i in range(m)}, n_classes=4, random_state=0)
+    train, new = data.views.rows(data.train), data.views.rows(data.query)
+    model = build().fit(train)
+    for name in new:
+        assert model.encode(new[name], view=name).shape == (len(new), 2)
+    for some in range(1, m + 1):
+        subset = {name: new[name] for name in new.names[:some]}
+        assert model.encode_fused(subset).shape == (len(new), 2)
+    assert model.score(new) > 0.5
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.uint8])
+def test_other_number_types_count_as_their_values(build, dtype, same, learned):
+    views = {name: np.round(matrix * 10 + 100).clip(0, 255).astype(dtype) for name, matrix in TRAIN.items()}
+    wide = {name: matrix.astype(np.float64) for name, matrix in views.items()}
+    model, expected = build().fit(views), build().fit(wide)
+    assert same(learned(model), learned(expected))
+    assert np.array_equal(model.encode(views["text"], view="text"), expected.encode(wide["text"], view="text"))
+
+
+def test_sparse_views_count_as_their_values(build, same, learned):
+    dense = {name: np.where(matrix > matrix.mean(axis=0), matrix, 0.0) for name, matrix in TRAIN.items()}
+    model = build().fit({"image": sp.csr_matrix(dense["image"]), "text": sp.coo_array(dense["text"])})
+    assert same(learned(model), learned(build().fit(dense)))
+    assert np.array_equal(
+        model.encode(sp.csc_matrix(dense["image"]), view="image"), model.encode(dense["image"], view="image")
+    )
+
+
+def test_paired_views_and_a_mapping_are_the_same(build, fitted):
+    assert np.array_equal(build().fit(dict(TRAIN.items())).codes_, fitted.codes_)
+    assert np.array_equal(build().fit(PairedViews(TRAIN)).codes_, fitted.codes_)
+
+
+def test_duplicate_and_constant_features_are_no_trouble(build):
+    views = {
+        name: np.hstack([matrix, matrix[:, :5], np.full((N, 2), 3.7), np.zeros((N, 1))])
+        for name, matrix in TRAIN.items()
+    }
+    model = build().fit(views)
+    assert model.score(views) > 0.6
+    for name in views:
+        assert np.abs(model.project(views[name], view=name)).max() < 1e6
+
+
+def test_duplicate_rows_get_the_same_codes(build):
+    twice = np.concatenate([np.arange(N), np.arange(40)])
+    model = build().fit(TRAIN.rows(twice))
+    for name in TRAIN:
+        codes = model.encode(TRAIN[name][twice], view=name)
+        assert np.array_equal(codes[N:], codes[:40])
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
+def test_a_far_origin_and_odd_units_still_learn(build, offset, scale):
+    views = {name: (matrix / matrix.std() + offset) * scale for name, matrix in TRAIN.items()}
+    assert build().fit(views).score(views) > 0.6
+
+
+def test_two_rows_are_enough(build):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FusehashWarning)
+        model = build(n_bits=8).fit(TRAIN.rows([0, 5]))
+    assert model.codes_.shape == (2, 1)
+
+
+def test_more_bits_than_directions_work_with_a_warning_at_the_caller(build):
+    rng = np.random.default_rng(0)
+    shared = rng.standard_normal((50, 3))
+    views = {"a": shared @ rng.standard_normal((3, 9)), "b": shared @ rng.standard_normal((3, 7))}
+    with pytest.warns(FusehashWarning, match="16 bits of data that vary in 6 directions") as caught:
+        model = build().fit(views)
+    assert [w.filename for w in caught if w.category is FusehashWarning] == [__file__]
+    assert model.encode_fused(views).shape == (50, 2)
+
+
+def test_enough_directions_give_no_warning(build):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        build().fit(TRAIN)
+
+
+# -- progress --------------------------------------------------------------------------------------------------------
+
+
+def test_progress_is_reported_in_order(build):
+    calls = []
+    build(callback=lambda *call: calls.append(call)).fit(TRAIN)
+    steps = [step for step, _, _ in calls]
+    assert steps
+    assert steps == sorted(steps)
+    assert all(step <= total and isinstance(message, str) and message for step, total, message in calls)
+
+
+def test_a_callback_that_raises_stops_the_fit_and_the_next_fit_works(build, fitted):
+    def stop(step, total, message):
+        raise KeyboardInterrupt
+
+    model = build(callback=stop)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(TRAIN)
+    assert not hasattr(model, "codes_")
+    assert np.array_equal(model.set_params(callback=None).fit(TRAIN).codes_, fitted.codes_)
+
+
+def test_a_fit_that_fails_leaves_the_fitted_model_as_it_was(build, same, learned):
+    def stop(step, total, message):
+        raise RuntimeError("enough")
+
+    model = build().fit(TRAIN)
+    before = learned(model)
+    with pytest.raises(RuntimeError, match="enough"):
+        model.set_params(callback=stop).fit(TRAIN.rows(slice(0, 100)))
+    assert same(learned(model), before)
