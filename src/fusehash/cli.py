@@ -1,4 +1,4 @@
-"""The command line: `fusehash demo | fit | encode | evaluate`. Thin: every command lives in fusehash.commands."""
+"""The command line: `fusehash demo | fit | encode | evaluate | index | search`. Thin: the commands live elsewhere."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fusehash.commands import demo, encode, evaluate, fit
+from fusehash.commands import demo, encode, evaluate, fit, index
 from fusehash.commands.terminal import FusehashGroup, complain
 
 app = typer.Typer(
@@ -41,6 +41,8 @@ app.command(epilog=demo.EXAMPLE)(demo.demo)
 app.command(epilog=fit.EXAMPLE)(fit.fit)
 app.command(epilog=encode.EXAMPLE)(encode.encode)
 app.command(epilog=evaluate.EXAMPLE)(evaluate.evaluate)
+app.add_typer(index.index_app, name="index")
+app.command(epilog=index.SEARCH_EXAMPLE)(index.search)
 
 
 def main() -> None:

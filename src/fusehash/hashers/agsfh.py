@@ -68,6 +68,7 @@ class AGSFH(LinearHasher):
     rank : directions kept; "auto" is the number of bits, at most 128; more bits come from further rotations.
     fusion : "mean", "hadamard" (Eq. 15, with the mean for empty rows) or "geometric".
     n_kernel_anchors : anchors of the RBF features; "auto" is a tenth of the rows, from 500 to 1,000.
+    n_rotation_steps : ITQ steps of the rotation; 0 leaves it random.
     n_refinements : discrete AGSFH steps after the rotation, 0 to 3.
     missing : "allow" accepts rows that are all NaN in some (not all) views.
     spectrum_rows : with more rows than this the spectrum is learned from a sample; all rows are encoded.
@@ -130,6 +131,7 @@ class AGSFH(LinearHasher):
         rank: int | str = "auto",
         fusion: str = "mean",
         n_kernel_anchors: int | str = "auto",
+        n_rotation_steps: int = 50,
         n_refinements: int = 0,
         missing: str = "error",
         spectrum_rows: int = SPECTRUM_ROWS,
@@ -165,6 +167,7 @@ class AGSFH(LinearHasher):
         self.rank = rank
         self.fusion = fusion
         self.n_kernel_anchors = n_kernel_anchors
+        self.n_rotation_steps = n_rotation_steps
         self.n_refinements = n_refinements
         self.missing = missing
         self.spectrum_rows = spectrum_rows
@@ -223,6 +226,7 @@ class AGSFH(LinearHasher):
             check_integer(owner, "rank", self.rank, low=1)
         if self.n_kernel_anchors != "auto":
             check_integer(owner, "n_kernel_anchors", self.n_kernel_anchors, low=1)
+        check_integer(owner, "n_rotation_steps", self.n_rotation_steps, low=0)
         check_integer(owner, "n_refinements", self.n_refinements, low=0, high=3)
         check_integer(owner, "spectrum_rows", self.spectrum_rows, low=2)
 
@@ -256,6 +260,7 @@ class AGSFH(LinearHasher):
             n_kernel_anchors=kernel_anchors
             if kernel_anchors != "auto"
             else int(np.clip(views.n_rows // 10, 500, 1000)),
+            n_rotation_steps=self.n_rotation_steps,
             n_refinements=self.n_refinements,
             spectrum_rows=self.spectrum_rows,
         )

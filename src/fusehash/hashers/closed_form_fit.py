@@ -25,7 +25,6 @@ from fusehash.views import Floats, PairedViews
 Report = Callable[[int, int, str], None]
 # Beyond this many rows the spectrum is learned from a seeded sample; every row still gets its code from it.
 SPECTRUM_ROWS = 65_536
-ROTATION_STEPS = 50
 
 
 @dataclass(frozen=True)
@@ -37,6 +36,7 @@ class Sizes:
     n_anchors: int  # of the graph
     n_neighbors: int
     n_kernel_anchors: int
+    n_rotation_steps: int
     n_refinements: int
     spectrum_rows: int
 
@@ -83,7 +83,7 @@ def fit_closed_form(
         sizes.n_bits,
         sizes.rank,
         rng,
-        n_rotation_steps=ROTATION_STEPS,
+        n_rotation_steps=sizes.n_rotation_steps,
         n_refinements=sizes.n_refinements,
         report=lambda message: report(0, 0, message),
     )

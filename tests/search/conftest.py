@@ -1,0 +1,34 @@
+"""Brute force to compare with, and how much of everything: a little in CI, ten times and more by `make stress`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+STRESS = os.environ.get("FUSEHASH_STRESS") == "1"
+
+Found = tuple[np.ndarray, np.ndarray]
+
+
+@pytest.fixture(scope="session")
+def stress() -> bool:
+    """Whether `make stress` is running."""
+    return STRESS
+
+
+@pytest.fixture(scope="session")
+def brute_force() -> Callable[[Any, Any, Any], Found]:
+    """`brute_force(codes, ids, queries)`: distances and ids of all codes, in order of (distance, id), a query a row."""
+
+    def compare(codes: np.ndarray, ids: np.ndarray, queries: np.ndarray) -> Found:
+        bits = np.unpackbits(codes, axis=1).astype(np.int32)
+        asked = np.unpackbits(queries, axis=1).astype(np.int32)
+        distances = (asked[:, None, :] != bits[None, :, :]).sum(axis=2)
+        order = np.array([np.lexsort((ids, row)) for row in distances], int).reshape(len(queries), len(ids))
+        return np.take_along_axis(distances, order, axis=1), ids[order]
+
+    return compare

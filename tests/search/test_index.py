@@ -1,0 +1,194 @@
+"""HammingIndex in memory: what the calls give, what they refuse, what they take."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import fusehash as fh
+from fusehash.errors import DataError, ParameterError
+from fusehash.search import HammingIndex
+
+
+def random_codes(n: int, n_bits: int = 64, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (n, n_bits // 8), dtype=np.uint8)
+
+
+def test_a_small_example() -> None:
+    index = fh.HammingIndex(n_bits=8)
+    assert index.add(np.array([[0b0], [0b1], [0b11], [0b1]], np.uint8), ids=[40, 30, 20, 10]).tolist() == [
+        40,
+        30,
+        20,
+        10,
+    ]
+    distances, ids = index.search(np.array([[0b1]], np.uint8), k=3)
+    assert distances.tolist() == [[0, 0, 1]]
+    assert ids.tolist() == [[10, 30, 20]]  # ties by id, not by order of insertion
+    offsets, distances, ids = index.range_search(np.array([[0b1], [0b11111]], np.uint8), radius=0)
+    assert (offsets.tolist(), distances.tolist(), ids.tolist()) == ([0, 2, 2], [0, 0], [10, 30])
+
+
+def test_ids_stay_what_they_are() -> None:
+    index = HammingIndex(64)
+    codes = random_codes(100)
+    assert index.add(codes[:60]).tolist() == list(range(60))
+    assert index.remove(range(0, 60, 2)) == 30
+    assert index.add(codes[60:]).tolist() == list(range(60, 100))
+    assert len(index) == 70
+    assert 1 in index
+    assert 2 not in index
+    assert "1" not in index
+    assert 2**70 not in index
+    left = [*range(1, 60, 2), *range(60, 100)]
+    assert index.ids.tolist() == left
+    assert_array_equal(index.get(left[::-1]), codes[left[::-1]])
+    distances, ids = index.search(codes[left], 1)
+    assert not distances.any()
+    assert_array_equal(ids[:, 0], left)
+
+
+def test_replace_changes_codes_and_nothing_else() -> None:
+    index = HammingIndex(64)
+    index.add(random_codes(50))
+    old = index.get(range(50))
+    index.replace(random_codes(2, seed=1), [30, 4])
+    assert_array_equal(index.get([30, 4]), random_codes(2, seed=1))
+    others = [i for i in range(50) if i not in (4, 30)]
+    assert_array_equal(index.get(others), old[others])
+
+
+def test_iteration_is_in_blocks_and_in_order_of_id() -> None:
+    index = HammingIndex(64)
+    codes, ids = random_codes(25), np.random.default_rng(0).permutation(25) * 7
+    index.add(codes, ids)
+    blocks = list(index.blocks(10))
+    assert [len(block) for block, _ in blocks] == [10, 10, 5]
+    order = np.argsort(ids)
+    assert_array_equal(np.concatenate([block for block, _ in blocks]), ids[order])
+    assert_array_equal(np.concatenate([block for _, block in blocks]), codes[order])
+    assert sum(len(block) for block, _ in index) == 25
+
+
+def test_a_search_sees_one_state_while_codes_come_and_go() -> None:
+    index = HammingIndex(64)
+    index.add(random_codes(1000))
+    blocks = index.blocks(100)
+    next(blocks)
+    index.remove(range(1000))
+    index.add(random_codes(10, seed=2))
+    assert sum(len(ids) for ids, _ in blocks) == 900
+
+
+def test_fewer_codes_than_k_and_none_at_all() -> None:
+    index = HammingIndex(64)
+    assert [part.shape for part in index.search(random_codes(3), 5)] == [(3, 0), (3, 0)]
+    assert index.range_search(random_codes(3), 64)[0].tolist() == [0, 0, 0, 0]
+    assert index.add(random_codes(0)).tolist() == []
+    index.add(random_codes(4))
+    assert index.search(random_codes(3), 5)[1].shape == (3, 4)
+    assert index.search(random_codes(0), 5)[1].shape == (0, 4)
+    assert index.search(random_codes(3), 5, allowed=[])[1].shape == (3, 0)
+    assert index.range_search(random_codes(0), 5)[0].tolist() == [0]
+
+
+def test_filter_by_ids_or_mask() -> None:
+    index = HammingIndex(64)
+    index.add(random_codes(1000), np.arange(1000) * 3)
+    query = random_codes(5, seed=1)
+    _, ids = index.search(query, 1000)
+    expected = ids[(ids % 2 == 0)].reshape(5, -1)[:, :20]
+    assert_array_equal(index.search(query, 20, allowed=np.arange(0, 5000, 2))[1], expected)
+    assert_array_equal(index.search(query, 20, allowed=index.ids % 2 == 0)[1], expected)
+    with pytest.raises(DataError, match="A mask must have one entry for each of 1000 codes"):
+        index.search(query, 20, allowed=np.ones(3, bool))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda index: index.add(random_codes(2), [1, 1]), "Got 1 more than once"),
+        (lambda index: index.add(random_codes(2), [0, 9]), "Id 0 is in the index already"),
+        (lambda index: index.add(random_codes(2), [9]), "one id for each of 2 codes"),
+        (lambda index: index.add(random_codes(2), [0.5, 1.5]), "vector of integers"),
+        (lambda index: index.add(random_codes(2), [True, False]), "vector of integers"),
+        (lambda index: index.add(random_codes(2), np.array([2**63, 1], np.uint64)), "64-bit integers"),
+        (lambda index: index.add(random_codes(2), [2**70, 1]), "64-bit integers"),
+        (lambda index: index.add(random_codes(2), ["a", "b"]), "vector of integers"),
+        (lambda index: index.add(random_codes(2, 32)), "must have 8 bytes a row. Got 4"),
+        (lambda index: index.add(random_codes(2).astype(float)), "must be a uint8 matrix"),
+        (lambda index: index.add(random_codes(2)[0]), "must be a uint8 matrix"),
+        (lambda index: index.remove([7]), "Id 7 is not"),
+        (lambda index: index.remove([7, 8, 0]), r"Id 7 \(and 1 more\) is not"),
+        (lambda index: index.replace(random_codes(1), [7]), "Id 7 is not"),
+        (lambda index: index.replace(random_codes(2), [0, 0]), "Got 0 more than once"),
+        (lambda index: index.get([0, 7]), "Id 7 is not"),
+        (lambda index: index.search(random_codes(1, 32), 1), "Query codes of 64 bits must have 8 bytes"),
+        (lambda index: index.search(random_codes(1), 0), "'k' parameter"),
+        (lambda index: index.search(random_codes(1), 1.0), "'k' parameter"),
+        (lambda index: index.range_search(random_codes(1), -1), "'radius' parameter"),
+        (lambda index: index.search(random_codes(1), 1, threads=0), "'threads' parameter"),
+        (lambda index: HammingIndex(12), "'n_bits' parameter"),
+        (lambda index: HammingIndex(1032), "'n_bits' parameter"),
+        (lambda index: HammingIndex("64"), "'n_bits' parameter"),
+        (lambda index: HammingIndex(64, engine="magic"), "'engine' parameter"),
+    ],
+)
+def test_what_is_wrong_is_said_and_changes_nothing(call: Any, message: str) -> None:
+    index = HammingIndex(64)
+    index.add(random_codes(3))
+    with pytest.raises((DataError, ParameterError), match=message):
+        call(index)
+    assert index.ids.tolist() == [0, 1, 2]
+    assert_array_equal(index.get([0, 1, 2]), random_codes(3))
+
+
+def test_memory_is_codes_and_ids_and_two_percent() -> None:
+    n, bound = 400_000, 400_000 * 16 * 1.02
+    codes = random_codes(n)
+    tracemalloc.start()
+    try:
+        index = HammingIndex(64)
+        index.add(codes)
+        assert tracemalloc.get_traced_memory()[0] < bound
+        index.search(codes[:5], 10)
+        assert index.stats()["memory_bytes"] < bound
+        del index
+        parts = HammingIndex(64)
+        for start in range(0, n, 4000):
+            parts.add(codes[start : start + 4000])
+        assert parts.stats()["memory_bytes"] < bound
+        parts.remove(range(0, n, 2))
+        assert parts.stats()["memory_bytes"] < bound / 2
+        parts.add(codes[::2], range(0, n, 2))
+        assert tracemalloc.get_traced_memory()[0] < bound + (1 << 20)  # and what numba has loaded meanwhile
+        assert_array_equal(parts.get(range(n)), codes)
+    finally:
+        tracemalloc.stop()
+
+
+def test_large_k_takes_memory_for_k_and_not_for_k_times_bits() -> None:
+    n, k = 30_000, 20_000
+    index = HammingIndex(1024, threads=1)
+    index.add(random_codes(n, 1024))
+    index.search(random_codes(1, 1024), 5)
+    tracemalloc.start()
+    try:
+        index.search(random_codes(4, 1024), k)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 * k * 12 * 4  # four results of int32 and int64, a few times over; k x bits would be 2.6 GB
+
+
+def test_importing_fusehash_loads_no_numba() -> None:
+    script = (
+        "import sys, fusehash; fusehash.HammingIndex(64); sys.exit('numba' in sys.modules or 'faiss' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
