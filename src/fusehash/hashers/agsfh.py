@@ -61,8 +61,9 @@ class AGSFH(LinearHasher):
     feature_map : "linear", "rbf" (similarities to anchors) or "stacked" (linear and three widths).
     kernel_width : of the RBF, relative to the median squared distance.
     hash_ridge : ridge of the hash functions.
-    graph_weight : mu, weight of the graph beside the views; 0 leaves it out.
-    latent_weight : weight of the graph over the first embedding, relative to the graph over the raw views.
+    graph_weight : weight of the graph beside the views, relative to what is usual for the number of rows (mu = 2 for
+        small data, 1 from 6,000 rows on); 0 leaves the graph out.
+    latent_weight : weight of the graph over the first embedding, likewise relative; 0 leaves that part out.
     spectral_power : p; larger favours the directions that the views share.
     view_weights : one number a view; weight in the spectrum and in the raw graph.
     rank : directions kept; "auto" is the number of bits, at most 128; more bits come from further rotations.

@@ -41,17 +41,29 @@ CACHED_ENTRIES = 2**24
 
 @dataclass(frozen=True)
 class Choices:
-    """Everything that can be tuned, with the values that were best on average over the study (docs/study.md)."""
+    """Everything that can be tuned, with the values that were best on average over the study (docs/study.md).
+
+    graph_weight and latent_weight are relative to what is usual for the number of rows (`usual_graph_weight`, and half
+    of that), so that what is tuned on a sample holds for the whole.
+    """
 
     feature_map: str = "rbf"
     kernel_width: float = 1.0
     ridge: float = 0.03
     hash_ridge: float = 0.003
-    graph_weight: float = 2.0  # mu
-    latent_weight: float = 1.0  # share of the graph over Y beside the raw views' graph
+    graph_weight: float = 1.0  # mu, relative
+    latent_weight: float = 1.0  # weight of the graph over Y beside the raw views' graph, relative
     spectral_power: float = 2.0  # p
     view_weights: tuple[float, ...] = ()  # a_m and the weights of the views in the raw graph; () is all ones
     fusion: str = "mean"
+
+
+def usual_graph_weight(n_rows: int) -> float:
+    """The weight of the graph that was best on average: 2 for small data, 1 from 6,000 rows on (docs/study.md).
+
+    The more rows there are, the better the views alone tell what belongs together.
+    """
+    return float(np.clip(np.sqrt(6000.0 / n_rows), 1.0, 2.0))
 
 
 class Source(Protocol):
@@ -208,6 +220,9 @@ class ClosedForm:
         """`raw_graphs`: the graph of every view for all rows, where the caller has them already."""
         self.source, self.maps, self.graph, self.choices, self.n_threads = source, maps, graph, choices, n_threads
         self.raw_graphs = raw_graphs
+        usual = usual_graph_weight(source.n_rows)
+        self.graph_weight = usual * choices.graph_weight
+        self.latent_weight = usual / 2.0 * choices.latent_weight
         self.means: dict[str, Single] = {}
         self._graph_rows: dict[int, tuple[GraphMap, Single]] = {}
         cuts = np.cumsum([0, *(m.n_features for m in maps.values())])
@@ -282,7 +297,7 @@ class ClosedForm:
                 G[left, right] = scales[a] * scales[b] * (T[a].T @ FF[left, right] @ T[b])
         if P:
             mean = sums.S / N
-            root = np.where(sums.S > 1e-9, 1.0 / np.sqrt(np.maximum(sums.S, 1e-9)), 0.0) * np.sqrt(c.graph_weight)
+            root = np.where(sums.S > 1e-9, 1.0 / np.sqrt(np.maximum(sums.S, 1e-9)), 0.0) * np.sqrt(self.graph_weight)
             FS = (sums.FS - np.outer(sums.F, mean)) * root
             for a, left in self.spans.items():
                 G[left, D:] = scales[a] * (T[a].T @ FS[left])
@@ -314,7 +329,7 @@ class ClosedForm:
         assert sums.FF is not None
         FF = sums.FF
         embedding, w = self.spectrum(sums, FF, rank)
-        if self.graph is not None and self.choices.latent_weight > 0 and len(embedding.on_graph):
+        if self.graph is not None and self.latent_weight > 0 and len(embedding.on_graph):
             report("latent graph")
             self.graph = self.with_latent_graph(embedding)
             embedding, w = self.spectrum(self.moments(with_features=False), FF, rank)
@@ -339,7 +354,7 @@ class ClosedForm:
         F = features_of(self.maps, self.means, prepared, graph.has_anchor)
         S = graph.raw(prepared, graph.has_anchor)
         return replace(
-            graph, latent_weight=self.choices.latent_weight, latent_anchors=first(F, S).astype(np.float32), first=first
+            graph, latent_weight=self.latent_weight, latent_anchors=first(F, S).astype(np.float32), first=first
         )
 
     def _embed(self, embedding: Embedding) -> Callable[[slice], Single]:

@@ -43,10 +43,9 @@ GRID: dict[str, list[dict[str, Any]]] = {
     "feature_map": [{"feature_map": "linear"}, {"feature_map": "stacked"}],
     "ridge": [{"ridge": r, "hash_ridge": r / 10} for r in (0.003, 0.01, 0.1, 0.3)],
     "graph_weight": [
-        {"graph_weight": 1.0, "latent_weight": 0.5},
-        {"graph_weight": 1.0, "latent_weight": 1.0},
-        {"graph_weight": 2.0, "latent_weight": 0.0},
-        {"graph_weight": 4.0, "latent_weight": 1.0},
+        {"graph_weight": 0.5, "latent_weight": 1.0},
+        {"graph_weight": 1.0, "latent_weight": 0.0},
+        {"graph_weight": 2.0, "latent_weight": 1.0},
     ],
     "view_weights": [],  # one view at a time counted double; filled in for the views at hand
     "spectral_power": [{"spectral_power": p} for p in (1.5, 3.0)],

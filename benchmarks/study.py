@@ -1,0 +1,195 @@
+"""The study behind docs/study.md: what each part of the default contributes. Raw results first, tables after.
+
+    python benchmarks/study.py run wiki --data FOLDER      # also: iapr, made, views, long; resumes where it stopped
+    python benchmarks/study.py table                       # prints the tables of docs/study.md from the stored runs
+
+Every line of benchmarks/results/study.jsonl is one evaluation: MAP@50, stable ties, mean and spread over the seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import fusehash as fh
+
+RESULTS = Path(__file__).parent / "results" / "study.jsonl"
+FIXED: dict[str, Any] = {
+    "kernel_width": 1.0,
+    "feature_map": "rbf",
+    "ridge": 0.03,
+    "graph_weight": 1.0,
+    "latent_weight": 1.0,
+    "view_weights": (1.0, 1.0),
+    "spectral_power": 2.0,
+}
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "default": ("agsfh", {}),
+    "regression": ("regression", {}),
+    "random": ("random", {}),
+    "paper": ("agsfh", {"preset": "paper"}),
+    "untuned": ("agsfh", FIXED),
+    "no graph": ("agsfh", {"graph_weight": 0.0}),
+    "raw graph only": ("agsfh", {"latent_weight": 0.0}),
+    "hadamard fusion": ("agsfh", {"fusion": "hadamard"}),
+    "geometric fusion": ("agsfh", {"fusion": "geometric"}),
+    "linear map": ("agsfh", {"feature_map": "linear"}),
+    "stacked map": ("agsfh", {"feature_map": "stacked"}),
+    "random rotation": ("agsfh", {"n_rotation_steps": 0}),
+    "1 refinement": ("agsfh", {"n_refinements": 1}),
+    "3 refinements": ("agsfh", {"n_refinements": 3}),
+}
+CONTROLS = ("default", "regression", "random", "paper")
+
+
+def done() -> set[tuple[Any, ...]]:
+    if not RESULTS.exists():
+        return set()
+    return {(r["data"], r["variant"], r["bits"], r["asymmetric"]) for r in rows()}
+
+
+def rows() -> Iterator[dict[str, Any]]:
+    for line in RESULTS.read_text().splitlines():
+        yield json.loads(line)
+
+
+def measure(
+    data: Any, label: str, variant: str, bits: int, seeds: int, protocols: str, asymmetric: bool = False
+) -> None:
+    if (label, variant, bits, asymmetric) in done():
+        return
+    method, params = VARIANTS[variant]
+    model = fh.hashers.make(method, n_bits=bits, n_threads=1, **params)
+    start = time.time()
+    result = fh.evaluation.evaluate(
+        model, data, ties="stable", seeds=range(seeds), protocols=tuple(protocols.split(",")), asymmetric=asymmetric
+    )
+    line = {
+        "data": label,
+        "variant": variant,
+        "bits": bits,
+        "asymmetric": asymmetric,
+        "seeds": seeds,
+        "date": time.strftime("%Y-%m-%d"),
+        "version": fh.__version__,
+        "fingerprint": data.fingerprint,
+        "fit_seconds": {stage: float(np.mean(values)) for stage, values in result.fit_seconds.items()},
+        "scores": [
+            {"protocol": s.protocol, "direction": s.direction, "mean": s.mean, "std": s.std, "values": list(s.values)}
+            for s in result.scores
+        ],
+    }
+    RESULTS.parent.mkdir(exist_ok=True)
+    with RESULTS.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    print(f"{label:12} {variant:18} {bits:4} bits {time.time() - start:6.0f} s", flush=True)
+
+
+def run(part: str, folder: str) -> None:
+    if part == "wiki":
+        data = fh.datasets.load("wiki", path=folder)
+        for bits in (64, 16, 32, 128):
+            for variant in CONTROLS:
+                measure(data, "wiki", variant, bits, 5, "U,H,HN,FN")
+        for variant in VARIANTS:
+            measure(data, "wiki", variant, 64, 5, "U,H,HN,FN")
+        measure(data, "wiki", "default", 64, 5, "U,H,HN,FN", asymmetric=True)
+    if part == "iapr":
+        data = fh.datasets.load("iaprtc12", path=folder, stack_images=True)
+        measure(data, "iapr", "default", 64, 5, "HN,FN")
+        measure(data, "iapr", "regression", 64, 5, "HN,FN")
+        measure(data, "iapr", "random", 64, 5, "HN,FN")
+        for variant in ("untuned", "no graph", "raw graph only", "linear map", "hadamard fusion", "random rotation"):
+            measure(data, "iapr", variant, 64, 2, "HN,FN")
+        measure(data, "iapr", "default", 64, 2, "HN,FN", asymmetric=True)
+    if part == "made":
+        data = fh.datasets.make_paired(n_samples=3000, random_state=7)
+        for variant in VARIANTS:
+            measure(data, "made", variant, 64, 5, "U,H,HN,FN")
+        measure(data, "made", "default", 64, 5, "U,H,HN,FN", asymmetric=True)
+    if part == "long":
+        wiki = fh.datasets.load("wiki", path=folder)
+        for bits in (16, 32, 64, 128, 256, 512):
+            measure(fh.datasets.make_paired(n_samples=3000, random_state=7), "made", "default", bits, 5, "U,H,HN,FN")
+        for bits in (256, 512):
+            measure(wiki, "wiki", "default", bits, 5, "U,H,HN,FN")
+    if part == "views":
+        for n_views in (2, 3, 4):
+            for share in (0.0, 0.1, 0.2, 0.3, 0.5):
+                missing(n_views, share)
+
+
+def missing(n_views: int, share: float, seeds: int = 5) -> None:
+    """MAP of new items (HN and FN, all directions) when a share of the training entries is missing at random."""
+    label = f"made {n_views} views, {share:.0%} missing"
+    if (label, "default", 64, False) in done():
+        return
+    scores = []
+    for seed in range(seeds):
+        data = fh.datasets.make_paired(n_samples=3000, views=n_views, random_state=seed)
+        views = {name: np.array(data.views[name], dtype=float) for name in data.views}
+        rng = np.random.default_rng(seed)
+        gone = rng.random((len(data.train), n_views)) < share
+        gone[gone.all(axis=1), 0] = False  # every row keeps one view
+        train = {name: X[data.train] for name, X in views.items()}
+        for j, X in enumerate(train.values()):
+            X[gone[:, j]] = np.nan
+        model = fh.AGSFH(n_bits=64, missing="allow", random_state=seed, n_threads=1).fit(train)
+        new = np.setdiff1d(data.database, data.train)
+        relevant = (data.labels[data.query], data.labels[new])
+        queries = {name: model.encode(X[data.query], view=name) for name, X in views.items()}
+        hashed = {name: model.encode(X[new], view=name) for name, X in views.items()}
+        fused = model.encode_fused({name: X[new] for name, X in views.items()})
+        score = fh.evaluation.mean_average_precision
+        pairs = [(a, b) for a in views for b in views if a != b]
+        hn = np.mean([score(queries[a], hashed[b], relevant, ties="stable") for a, b in pairs])
+        fn = np.mean([score(queries[a], fused, relevant, ties="stable") for a in views])
+        scores.append((hn, fn))
+    values = np.array(scores)
+    line = {
+        "data": label,
+        "variant": "default",
+        "bits": 64,
+        "asymmetric": False,
+        "seeds": seeds,
+        "date": time.strftime("%Y-%m-%d"),
+        "version": fh.__version__,
+        "scores": [
+            {
+                "protocol": p,
+                "direction": "all",
+                "mean": float(v.mean()),
+                "std": float(v.std(ddof=1)),
+                "values": v.tolist(),
+            }
+            for p, v in zip(("HN", "FN"), values.T, strict=True)
+        ],
+    }
+    with RESULTS.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    print(label, values.mean(axis=0), flush=True)
+
+
+def table() -> None:
+    """One line a run: data, variant, bits, and MAP per protocol and direction."""
+    for r in sorted(rows(), key=lambda r: (r["data"], r["bits"], r["variant"])):
+        cells = " ".join(f"{s['protocol']} {s['direction']} {s['mean']:.3f}±{s['std']:.3f}" for s in r["scores"])
+        kind = " asymmetric" if r["asymmetric"] else ""
+        print(f"{r['data']} | {r['variant']}{kind} | {r['bits']} bits | {r['seeds']} seeds | {cells}")
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore", fh.errors.FusehashWarning)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("action", choices=["run", "table"])
+    parser.add_argument("part", nargs="?", default="made", choices=["wiki", "iapr", "made", "long", "views"])
+    parser.add_argument("--data", default=".", help="folder with the real data files")
+    arguments = parser.parse_args()
+    table() if arguments.action == "table" else run(arguments.part, arguments.data)
