@@ -6,6 +6,9 @@ The grammar is scikit-learn's: what was expected, then what came.
 
 from __future__ import annotations
 
+import sys
+import warnings
+
 
 class FusehashError(Exception):
     """Base of every error that fusehash raises on purpose."""
@@ -33,3 +36,11 @@ class CorruptIndexError(FusehashError):
 
 class FusehashWarning(UserWarning):
     """The result may not be what was hoped for; the sentence says why."""
+
+
+def warn(sentence: str) -> None:
+    """Warn in the name of whoever called fusehash, however deep inside it we are."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("fusehash."):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(sentence, FusehashWarning, stacklevel=level)

@@ -204,7 +204,7 @@ def fuse(
         product = np.prod([np.where(m[:, None], g, 1.0) for m, g in zip(present, graphs, strict=True)], axis=0)
     else:
         logs = [s[:, None] * np.log(g + np.float32(_SMOOTHING)) for s, g in zip(shares, graphs, strict=True)]
-        product = np.exp(np.sum(logs, axis=0)) - np.float32(_SMOOTHING)
+        product = np.maximum(np.exp(np.sum(logs, axis=0)) - np.float32(_SMOOTHING), 0.0)  # rounding goes below 0
     mass = product.sum(axis=1, keepdims=True)
     scaled = product / np.where(mass > 1e-12, mass, 1.0)
     return np.where(mass > 1e-12, scaled, mean).astype(np.float32)

@@ -31,15 +31,15 @@ class Preparation:
     """How one view is made comparable; learned from a sample of its rows."""
 
     kind: str
-    mean: Single
-    scale: Single
+    mean: NDArray[np.float64]
+    scale: NDArray[np.float64]
     components: Single | None  # (d, MAX_WIDTH), or None where the view is narrow
 
     @classmethod
     def learn(cls, sample: NDArray[np.float64], kind: str = "auto") -> Preparation:
         """Choose the kind by looking at the sample (unless given) and learn its numbers."""
         kind = kind_of(sample) if kind == "auto" else kind
-        raw = cls(kind, np.zeros(1, np.float32), np.ones(1, np.float32), None)
+        raw = cls(kind, np.zeros(1), np.ones(1), None)
         changed = raw._transform(np.asarray(sample, dtype=np.float64))
         mean = changed.mean(axis=0)
         if kind == "dense":
@@ -50,7 +50,7 @@ class Preparation:
             scale = np.ones_like(mean)
         centred = (changed - mean) / scale
         components = leading_components(centred, MAX_WIDTH) if centred.shape[1] > MAX_WIDTH else None
-        return cls(kind, mean.astype(np.float32), scale.astype(np.float32), components)
+        return cls(kind, mean, scale, components)
 
     def _transform(self, block: NDArray[Any]) -> NDArray[Any]:
         if self.kind == "dense":

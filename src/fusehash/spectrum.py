@@ -114,8 +114,8 @@ def leading_eigenpairs(G: Floats, r: int, *, n_rounds: int = 3, degree: int = 5)
     """Nearly the r largest eigenpairs (descending) of a positive semi-definite matrix, much faster than exactly.
 
     Subspace iteration with a Chebyshev filter (Zhou and Saad 2007) in single precision: the polynomial is small below
-    the least wanted Ritz value and grows fast above it, so the leading pairs are accurate and only the last ones,
-    whose eigenvalues hardly differ from the unwanted ones, are mixed with those.
+    the least Ritz value of a slightly larger block and grows fast above it, so the leading pairs are accurate and only
+    the last ones, whose eigenvalues hardly differ from the unwanted ones, may be mixed with those.
     """
     n, block = len(G), r + max(16, r // 8)
     if n < 5 * block:
@@ -125,7 +125,7 @@ def leading_eigenpairs(G: Floats, r: int, *, n_rounds: int = 3, degree: int = 5)
     for _ in range(n_rounds):
         image = matrix @ V
         w, Q = np.linalg.eigh(V.T @ image)
-        cut = max(float(w[block - r]), 1e-6 * float(w[-1]))
+        cut = max(float(w[0]), 1e-6 * float(w[-1]))
         # Chebyshev recurrence on [0, cut] mapped to [-1, 1], started from V and (2 G / cut - 1) V.
         older, V = V, (2.0 / cut) * image - V
         for _ in range(degree - 1):

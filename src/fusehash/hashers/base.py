@@ -73,12 +73,24 @@ class CrossModalHasher(BaseEstimator, ABC):
             if not mask.any():
                 raise DataError(f"View '{name}' must be present in at least one row. Every row is missing.")
         self._seed = resolve_seed(self.random_state)
-        with one_blas_thread():  # blocks run in parallel instead, and codes do not depend on the number of threads
-            self._fit(paired, y)
+        before = self._take_learned()
+        try:
+            with one_blas_thread():  # blocks run in parallel instead, and codes do not depend on the number of threads
+                self._fit(paired, y)
+        except BaseException:  # also Ctrl-C: the model stays what it was
+            self._take_learned()
+            self.__dict__.update(before)
+            raise
         self.view_names_ = paired.names
         self.n_features_ = paired.n_features
         self.n_samples_ = paired.n_rows
+        self.__dict__.update({name: persistence.contiguous(value) for name, value in self._take_learned().items()})
         return self
+
+    def _take_learned(self) -> dict[str, Any]:
+        """Remove and return the learned attributes."""
+        names = [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]
+        return {name: self.__dict__.pop(name) for name in names}
 
     @property
     def _allows_missing(self) -> bool:

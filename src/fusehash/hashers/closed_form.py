@@ -228,6 +228,12 @@ class ClosedForm:
         cuts = np.cumsum([0, *(m.n_features for m in maps.values())])
         self.spans = {name: slice(cuts[i], cuts[i + 1]) for i, name in enumerate(maps)}
 
+    def over(self, source: Source) -> ClosedForm:
+        """The same maps over other rows."""
+        other = ClosedForm(source, self.maps, self.graph, self.choices, self.n_threads)
+        other.means = self.means
+        return other
+
     def block(self, rows: slice) -> tuple[dict[str, Single], dict[str, NDArray[np.bool_]], Single]:
         prepared = {name: self.source.prepared(name, rows) for name in self.maps}
         present = {name: self.source.present(name, rows) for name in self.maps}

@@ -88,8 +88,7 @@ def fit_closed_form(
         report=lambda message: report(0, 0, message),
     )
     if selection is not None:
-        form.source = ViewsSource(views, preparations)
-        B, _ = form.codes(fitted.code_map)
+        B, _ = form.over(ViewsSource(views, preparations)).codes(fitted.code_map)
     fitted.fusion_weights = fusion_weights
     return Outcome(fitted, B, eigenvalues, tuning)
 

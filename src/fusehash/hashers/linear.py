@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
-from fusehash.errors import DataError, FusehashWarning
+from fusehash.errors import DataError, warn
 from fusehash.hashers.base import CrossModalHasher
 from fusehash.parallel import map_blocks
 from fusehash.spectrum import CentredGram, ridge_solver, solve_ridge
@@ -71,11 +70,9 @@ class CentredViews:
         if bound <= 4 * n_bits:  # otherwise nobody needs to know, and eigenvalues cost time
             bound = min(bound, sum(_rank(total.gram) for total in self.sums.values()))
         if n_bits > bound:
-            warnings.warn(
+            warn(
                 f"{owner} was asked for {n_bits} bits of data that vary in {bound} directions; "
-                "further bits can only repeat what the first ones say.",
-                FusehashWarning,
-                stacklevel=4,  # the caller of fit
+                "further bits can only repeat what the first ones say."
             )
 
 

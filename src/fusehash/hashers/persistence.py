@@ -69,6 +69,19 @@ def _revive(value: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
     return _CLASSES[value["$class"]](**{key: _revive(item, arrays) for key, item in value["fields"].items()})
 
 
+def contiguous(value: Any) -> Any:
+    """The same with every array in C order, as a file gives it back: products of another layout round differently."""
+    if isinstance(value, np.ndarray):
+        return np.asarray(value, order="C")
+    if isinstance(value, dict):
+        return {key: contiguous(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(contiguous(item) for item in value)
+    if type(value).__name__ in _CLASSES:
+        return type(value)(**{f.name: contiguous(getattr(value, f.name)) for f in fields(value)})
+    return value
+
+
 def write(model: CrossModalHasher, path: Path) -> None:
     """Save a fitted model; whatever happens, `path` holds either the old file or the whole new one."""
     from safetensors.numpy import save
