@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from functools import cache
 from typing import Any, TypeVar
 
 Block = TypeVar("Block")
@@ -26,11 +27,19 @@ def n_cores() -> int:
         return os.cpu_count() or 1
 
 
+@cache
+def _blas() -> Any:
+    """The BLAS libraries of this process; looking for them costs milliseconds, so it is done once."""
+    import scipy.linalg  # noqa: F401  (brings its own BLAS, which must be there to be found)
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
 def one_blas_thread() -> AbstractContextManager[Any]:
     """Hold BLAS to one thread inside a `with` block."""
-    from threadpoolctl import threadpool_limits
-
-    return threadpool_limits(limits=1, user_api="blas")
+    limit: AbstractContextManager[Any] = _blas().limit(limits=1, user_api="blas")
+    return limit
 
 
 def map_blocks(
