@@ -9,7 +9,8 @@ import pytest
 from scipy.linalg import sqrtm
 
 from fusehash.graph import FUSIONS, fuse, neighbour_graph
-from fusehash.hashers.closed_form import Choices, ClosedForm, usual_graph_weight
+from fusehash.hashers.closed_form import ClosedForm
+from fusehash.hashers.closed_form_maps import Choices, usual_graph_weight
 from fusehash.hashers.closed_form_source import ArraySource
 from fusehash.hashers.closed_form_tuning import build_graph, near_in_every_view
 from fusehash.kernels import FeatureMap

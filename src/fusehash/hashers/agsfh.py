@@ -13,8 +13,8 @@ from fusehash.errors import FusehashWarning, ParameterError
 from fusehash.hashers import agsfh_paper as paper
 from fusehash.hashers.base import Progress
 from fusehash.hashers.checks import check_choice, check_integer, check_real, stream
-from fusehash.hashers.closed_form import Choices, Fitted
 from fusehash.hashers.closed_form_fit import SPECTRUM_ROWS, Sizes, fit_closed_form, fix
+from fusehash.hashers.closed_form_maps import Choices, Fitted
 from fusehash.hashers.linear import CentredViews, LinearHasher
 from fusehash.kernels import MAPS
 from fusehash.views import Floats, PairedViews

@@ -25,45 +25,25 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_solve
 
-from fusehash.graph import fuse, neighbour_graph
-from fusehash.hashers.persistence import storable
+from fusehash.hashers.closed_form_maps import (
+    Choices,
+    Embedding,
+    Fitted,
+    Floats,
+    GraphMap,
+    Masks,
+    Single,
+    features_of,
+    usual_graph_weight,
+)
 from fusehash.kernels import FeatureMap
 from fusehash.parallel import map_blocks
 from fusehash.rotation import learned_rotations
 from fusehash.spectrum import leading_eigenpairs, ridge_solver, whitening
 
-Single = NDArray[np.float32]
-Floats = NDArray[np.float64]
 ROTATION_ROWS = 20_000
 # Graph rows are kept from pass to pass up to this many entries (64 MiB); beyond, each pass computes them anew.
 CACHED_ENTRIES = 2**24
-
-
-@dataclass(frozen=True)
-class Choices:
-    """Everything that can be tuned, with the values that were best on average over the study (docs/study.md).
-
-    graph_weight and latent_weight are relative to what is usual for the number of rows (`usual_graph_weight`, and half
-    of that), so that what is tuned on a sample holds for the whole.
-    """
-
-    feature_map: str = "rbf"
-    kernel_width: float = 1.0
-    ridge: float = 0.03
-    hash_ridge: float = 0.003
-    graph_weight: float = 1.0  # mu, relative
-    latent_weight: float = 1.0  # weight of the graph over Y beside the raw views' graph, relative
-    spectral_power: float = 2.0  # p
-    view_weights: tuple[float, ...] = ()  # a_m and the weights of the views in the raw graph; () is all ones
-    fusion: str = "mean"
-
-
-def usual_graph_weight(n_rows: int) -> float:
-    """The weight of the graph that was best on average: 2 for small data, 1 from 6,000 rows on (docs/study.md).
-
-    The more rows there are, the better the views alone tell what belongs together.
-    """
-    return float(np.clip(np.sqrt(6000.0 / n_rows), 1.0, 2.0))
 
 
 class Source(Protocol):
@@ -76,112 +56,6 @@ class Source(Protocol):
     def blocks(self) -> Iterator[slice]: ...
     def prepared(self, name: str, rows: slice) -> Single: ...
     def present(self, name: str, rows: slice) -> NDArray[np.bool_]: ...
-
-
-@storable
-@dataclass
-class Embedding:
-    """The map from features and graph rows to r numbers: Y = (F - mean_F) on_features + (S - mean_S) on_graph."""
-
-    on_features: Single
-    on_graph: Single
-
-    def __call__(self, F: Single, S: Single | None) -> Single:
-        Y: Single = F @ self.on_features
-        if S is not None and len(self.on_graph):
-            Y += S @ self.on_graph
-        return Y
-
-    def rotated(self, R: Floats) -> Embedding:
-        return Embedding((self.on_features @ R).astype(np.float32), (self.on_graph @ R).astype(np.float32))
-
-
-@storable
-@dataclass
-class GraphMap:
-    """Graph rows of any items: anchors in every view, and in the first embedding for the latent graph."""
-
-    anchors: dict[str, Single]
-    has_anchor: dict[str, NDArray[np.bool_]]
-    n_neighbors: int
-    fusion: str
-    weights: list[float]
-    latent_weight: float = 0.0
-    latent_anchors: Single | None = None
-    first: Embedding | None = None
-
-    def raw(
-        self,
-        prepared: dict[str, Single],
-        present: dict[str, NDArray[np.bool_]],
-        graphs: list[Single] | None = None,
-    ) -> Single:
-        """Fused graph rows over the raw views (whose graphs may be at hand already)."""
-        graphs = graphs or [
-            neighbour_graph(prepared[name], self.anchors[name], self.n_neighbors, self.has_anchor[name])
-            for name in self.anchors
-        ]
-        masks = [present[name] for name in self.anchors]
-        return fuse(graphs, masks, self.weights, self.fusion)
-
-    def __call__(
-        self,
-        prepared: dict[str, Single],
-        present: dict[str, NDArray[np.bool_]],
-        F: Single,
-        graphs: list[Single] | None = None,
-    ) -> Single:
-        S = self.raw(prepared, present, graphs)
-        if self.latent_anchors is None or self.first is None:
-            return S
-        Y = self.first(F, S)
-        latent = neighbour_graph(Y, self.latent_anchors, self.n_neighbors)
-        share = self.latent_weight / (1.0 + self.latent_weight)
-        return ((1.0 - share) * S + share * latent).astype(np.float32)
-
-
-@storable
-@dataclass
-class Fitted:
-    """All that encoding needs."""
-
-    maps: dict[str, FeatureMap]
-    means: dict[str, Single]  # of the features
-    weights: dict[str, Floats]  # W_m (n_features x K)
-    fusion_weights: dict[str, float]
-    graph: GraphMap | None
-    code_map: Embedding  # features and graph of a complete item -> real code
-
-    def features(self, prepared: dict[str, Single], present: dict[str, NDArray[np.bool_]]) -> Single:
-        """Centred features of all views side by side; zero where a view is missing."""
-        return features_of(self.maps, self.means, prepared, present)
-
-    def project(self, block: Floats, name: str) -> Floats:
-        """Real code of items seen in one view."""
-        F = self.maps[name](block) - self.means[name]
-        return F.astype(np.float64) @ self.weights[name]
-
-    def project_complete(self, prepared: dict[str, Single]) -> Floats:
-        """Real code of items seen in every view: the very map that gave the training codes."""
-        present = {name: np.ones(len(X), dtype=bool) for name, X in prepared.items()}
-        F = self.features(prepared, present)
-        S = self.graph(prepared, present, F) if self.graph is not None else None
-        return self.code_map(F, S).astype(np.float64)
-
-
-def features_of(
-    maps: dict[str, FeatureMap],
-    means: dict[str, Single],
-    prepared: dict[str, Single],
-    present: dict[str, NDArray[np.bool_]],
-) -> Single:
-    parts = []
-    for name, feature_map in maps.items():
-        F = feature_map.of_prepared(prepared[name]) - means[name]
-        if not present[name].all():
-            F[~present[name]] = 0.0
-        parts.append(F)
-    return np.hstack(parts)
 
 
 @dataclass
@@ -234,12 +108,12 @@ class ClosedForm:
         other.means = self.means
         return other
 
-    def block(self, rows: slice) -> tuple[dict[str, Single], dict[str, NDArray[np.bool_]], Single]:
+    def block(self, rows: slice) -> tuple[dict[str, Single], Masks, Single]:
         prepared = {name: self.source.prepared(name, rows) for name in self.maps}
         present = {name: self.source.present(name, rows) for name in self.maps}
         return prepared, present, features_of(self.maps, self.means, prepared, present)
 
-    def graph_rows(self, rows: slice, block: tuple[dict[str, Single], dict[str, NDArray[np.bool_]], Single]) -> Single:
+    def graph_rows(self, rows: slice, block: tuple[dict[str, Single], Masks, Single]) -> Single:
         """Rows of the fused graph; kept between the passes where they fit in CACHED_ENTRIES."""
         if self.graph is None:
             return np.zeros((rows.stop - rows.start, 0), np.float32)
@@ -259,7 +133,7 @@ class ClosedForm:
         counts = dict.fromkeys(self.maps, 0)
         sums = {name: np.zeros(m.n_features) for name, m in self.maps.items()}
 
-        def of_block(rows: slice) -> tuple[dict[str, NDArray[np.bool_]], Single]:
+        def of_block(rows: slice) -> tuple[Masks, Single]:
             _, present, F = self.block(rows)
             return present, F
 

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fusehash.hashers.checks import stream
-from fusehash.hashers.closed_form import Choices, ClosedForm, Fitted, GraphMap
+from fusehash.hashers.closed_form import ClosedForm
+from fusehash.hashers.closed_form_maps import Choices, Fitted, GraphMap
 from fusehash.hashers.closed_form_source import (
     ViewsSource,
     complete_rows,

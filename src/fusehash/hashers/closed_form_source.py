@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fusehash.errors import DataError
-from fusehash.hashers.closed_form import Single
+from fusehash.hashers.closed_form_maps import Single
 from fusehash.prepare import Preparation
 from fusehash.views import Floats, PairedViews
 

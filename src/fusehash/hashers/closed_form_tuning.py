@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 from fusehash import bits
 from fusehash.graph import neighbour_graph
-from fusehash.hashers.closed_form import Choices, ClosedForm, Fitted, GraphMap, Single
+from fusehash.hashers.closed_form import ClosedForm
+from fusehash.hashers.closed_form_maps import Choices, Fitted, GraphMap, Single
 from fusehash.hashers.closed_form_source import ArraySource
 from fusehash.kernels import FeatureMap, squared_distances
 from fusehash.parallel import map_blocks
