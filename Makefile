@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+JOBS ?= auto
 
 .PHONY: help demo test stress lint types check clean
 
@@ -21,10 +22,10 @@ demo: $(VENV)/.installed  ## set up, train on embedded data, print the scores, a
 	$(BIN)/fusehash demo
 
 test: $(VENV)/.installed-dev  ## set up and run the tests
-	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope $(PYTEST_ARGS)
 
 stress: $(VENV)/.installed-dev  ## the long property and crash tests
-	FUSEHASH_STRESS=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
+	FUSEHASH_STRESS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadscope $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed-dev  ## ruff
 	$(BIN)/ruff check .
