@@ -49,6 +49,11 @@ def test_constant_columns_vanish() -> None:
     assert np.isfinite(Z).all()
 
 
+def test_columns_of_any_size_count_alike() -> None:
+    X = np.random.default_rng(0).standard_normal((60, 5)) * np.array([1e-200, 1e-30, 1.0, 1e30, 1e200])
+    np.testing.assert_allclose(Preparation.learn(X)(X).std(axis=0), 1.0, rtol=1e-4)
+
+
 @pytest.mark.parametrize(("n", "d"), [(2000, 700), (300, 2000), (1500, 1500)])
 def test_wide_views_keep_their_leading_directions(n: int, d: int) -> None:
     rng = np.random.default_rng(0)

@@ -7,6 +7,7 @@ It is never held dense for all items: weights come as (n, k) neighbour lists per
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,10 +17,11 @@ from numpy.typing import NDArray
 from fusehash.views import BLOCK_ROWS, Floats, PairedViews
 
 Neighbours = tuple[NDArray[np.int32], Floats]
+Real = TypeVar("Real", np.float32, np.float64)
 
 
-def squared_distances(X: Floats, T: Floats) -> Floats:
-    """(n, P) squared Euclidean distances between the rows of X and of T."""
+def squared_distances(X: NDArray[Real], T: NDArray[Real]) -> NDArray[Real]:
+    """(n, P) squared Euclidean distances between the rows of X and of T, in their precision."""
     # Seen from amid the anchors, or a far origin costs all digits; from entries of theirs, so that integers stay exact.
     centre = np.sort(T[:15], axis=0)[len(T[:15]) // 2]
     X, T = X - centre, T - centre

@@ -12,21 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fusehash.graph import squared_distances
 from fusehash.hashers.persistence import storable
 from fusehash.prepare import Preparation
 
 Single = NDArray[np.float32]
 MAPS = ("linear", "rbf", "stacked")
 STACKED_WIDTHS = (0.3, 1.0, 3.0)
-
-
-def squared_distances(X: Single, T: Single) -> Single:
-    """(n, P) squared Euclidean distances in single precision."""
-    D = X @ T.T
-    D *= -2.0
-    D += np.einsum("ij,ij->i", X, X)[:, None]
-    D += np.einsum("ij,ij->i", T, T)
-    return np.maximum(D, 0.0, out=D)
 
 
 @storable

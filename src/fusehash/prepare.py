@@ -43,9 +43,10 @@ class Preparation:
         changed = raw._transform(np.asarray(sample, dtype=np.float64))
         mean = changed.mean(axis=0)
         if kind == "dense":
-            spread = changed.std(axis=0)
-            floor = 1e-9 * np.maximum(np.abs(mean), spread.max(initial=0.0))
-            scale = np.where(spread > floor, spread, np.inf)
+            size = np.abs(changed).max(axis=0)
+            size[size == 0.0] = 1.0
+            spread = (changed / size).std(axis=0) * size  # in units of its size, so that no square overflows
+            scale = np.where(spread > 1e-10 * np.abs(mean), spread, np.inf)  # constant up to rounding
         else:
             scale = np.ones_like(mean)
         centred = (changed - mean) / scale

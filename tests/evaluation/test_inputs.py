@@ -114,7 +114,7 @@ def test_blocks_and_threads_change_nothing(monkeypatch, entries, cores):
 
     before = everything()
     monkeypatch.setattr(ranking, "BLOCK_ENTRIES", entries)
-    monkeypatch.setattr(ranking, "_cores", lambda: cores)
+    monkeypatch.setattr(ranking, "n_cores", lambda: cores)
     for first, again in zip(before, everything(), strict=True):
         np.testing.assert_array_equal(first, again)
 

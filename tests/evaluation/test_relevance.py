@@ -72,7 +72,7 @@ def test_more_than_64_labels():
 
 
 def test_a_function_is_called_once_per_query_and_never_twice_at_a_time(monkeypatch):
-    monkeypatch.setattr(ranking, "_cores", lambda: 4)
+    monkeypatch.setattr(ranking, "n_cores", lambda: 4)
     rng = np.random.default_rng(0)
     codes, busy, seen = rng.integers(0, 256, (800, 1), np.uint8), [], []
 

@@ -8,7 +8,6 @@ Two ways to rank, chosen by what the queries are:
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from fusehash.bits import check_codes, n_bytes
 from fusehash.errors import DataError
 from fusehash.evaluation import kernels
+from fusehash.parallel import n_cores
 
 # Entries of relevance (one byte to eight each) that a block of queries may hold at once, per thread.
 BLOCK_ENTRIES = 1 << 22
@@ -86,7 +86,7 @@ class Ranking:
 
     def for_each_block(self, work: Callable[[slice], None]) -> None:
         """Call `work` for slices that cover the queries, on all cores; it must write only to its own rows."""
-        cores = _cores()
+        cores = n_cores()
         size = max(1, min(BLOCK_ENTRIES // self.n_items, -(-self.n_queries // (2 * cores))))
         blocks = [slice(start, min(start + size, self.n_queries)) for start in range(0, self.n_queries, size)]
         if cores == 1 or self.n_queries * self.n_items < 100_000:  # threads would cost more than they save
@@ -122,10 +122,3 @@ class Ranking:
         if not np.isfinite(projections).all():
             raise DataError("Query projections must be finite numbers. Got NaN or infinity.")
         return np.ascontiguousarray(projections, dtype=np.float64)
-
-
-def _cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

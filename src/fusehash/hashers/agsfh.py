@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fusehash import bits, graph
-from fusehash.errors import FusehashWarning, ParameterError
+from fusehash.errors import ParameterError, warn
 from fusehash.hashers import agsfh_paper as paper
 from fusehash.hashers.base import Progress
 from fusehash.hashers.checks import check_choice, check_integer, check_real, stream
@@ -207,6 +206,7 @@ class AGSFH(LinearHasher):
             check_real(owner, name, getattr(self, name))
         if self.exact_clusters:
             check_real(owner, "smoothness", self.smoothness, strict=True)
+            check_choice(owner, "ablation", self.ablation, (None, "appro"))
         check_real(owner, "regression_weight", self.regression_weight, strict=True)
         check_integer(owner, "max_iter", self.max_iter, low=1)
         check_integer(owner, "inner_max_iter", self.inner_max_iter, low=1)
@@ -314,14 +314,14 @@ class AGSFH(LinearHasher):
             as_printed=self.as_printed,
             exact_clusters=self.exact_clusters,
         )
-        state = paper.initial_state(data, A, self.n_bits, settings, streams)
+        # The Hadamard graph falls apart into slivers by itself; clusters are looked for from the mean graph.
+        start = graph.fused_anchor_graph(views, anchors, k, combine=graph.mean_graph) if self.exact_clusters else None
+        state = paper.initial_state(data, A, self.n_bits, settings, streams, start=start)
         outcome = paper.run(data, A, state, settings, self._report)
         if self.exact_clusters and outcome.n_components != C:
-            warnings.warn(
+            warn(
                 f"AGSFH was asked for exactly {C} clusters and has {outcome.n_components} after "
-                f"{len(outcome.terms)} iterations; a larger 'max_iter' may reach them.",
-                FusehashWarning,
-                stacklevel=3,
+                f"{len(outcome.terms)} iterations; a larger 'max_iter' may reach them."
             )
         self.codes_ = bits.pack(outcome.state.B)
         self.means_ = data.means

@@ -23,11 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fusehash import bits
-from fusehash.graph import neighbour_graph
+from fusehash.graph import neighbour_graph, squared_distances
 from fusehash.hashers.closed_form import ClosedForm
 from fusehash.hashers.closed_form_maps import Choices, Fitted, GraphMap, Single
 from fusehash.hashers.closed_form_source import ArraySource
-from fusehash.kernels import FeatureMap, squared_distances
+from fusehash.kernels import FeatureMap
 from fusehash.parallel import map_blocks
 from fusehash.prepare import Preparation
 

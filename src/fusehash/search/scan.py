@@ -7,7 +7,6 @@ Neither changes a result. Threads live for one call; the kernels run without the
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fusehash.bits import Codes
+from fusehash.parallel import n_cores
 
 Ints = NDArray[np.int64]
 Distances = NDArray[np.int32]
@@ -171,9 +171,7 @@ class _Layout:
 
 
 def workers(threads: int | None) -> int:
-    if threads is not None:
-        return threads
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return n_cores() if threads is None else threads
 
 
 def blocks(n_queries: int, most: int, threads: int | None) -> list[slice]:
