@@ -185,11 +185,24 @@ def missing(n_views: int, share: float, seeds: int = 5) -> None:
 
 
 def table() -> None:
-    """One line a run: data, variant, bits, and MAP per protocol and direction."""
-    for r in sorted(rows(), key=lambda r: (r["data"], r["bits"], r["variant"])):
-        cells = " ".join(f"{s['protocol']} {s['direction']} {s['mean']:.3f}±{s['std']:.3f}" for s in r["scores"])
-        kind = " asymmetric" if r["asymmetric"] else ""
-        print(f"{r['data']} | {r['variant']}{kind} | {r['bits']} bits | {r['seeds']} seeds | {cells}")
+    """The stored runs as Markdown: a table for each data set and length, one row a variant."""
+    groups: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for r in rows():
+        groups.setdefault((r["data"], r["bits"]), []).append(r)
+    for (data, bits), runs in groups.items():
+        columns = [(s["protocol"], s["direction"]) for s in max(runs, key=lambda r: len(r["scores"]))["scores"]]
+        print(f"\n**{data}, {bits} bits**\n")
+        print("| | seeds | " + " | ".join(f"{p} {_arrow(d)}" for p, d in columns) + " |")
+        print("|---|---|" + "---|" * len(columns))
+        for r in runs:
+            found = {(s["protocol"], s["direction"]): s for s in r["scores"]}
+            cells = [f"{found[c]['mean']:.3f} ± {found[c]['std']:.3f}" if c in found else "" for c in columns]
+            name = r["variant"] + (", asymmetric" if r["asymmetric"] else "")
+            print(f"| {name} | {r['seeds']} | " + " | ".join(cells) + " |")
+
+
+def _arrow(direction: str) -> str:
+    return direction.replace("image", "I").replace("text", "T").replace("->", "→")
 
 
 if __name__ == "__main__":
