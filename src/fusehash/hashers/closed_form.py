@@ -41,9 +41,10 @@ from fusehash.parallel import map_blocks
 from fusehash.rotation import learned_rotations
 from fusehash.spectrum import leading_eigenpairs, ridge_solver, whitening
 
-ROTATION_ROWS = 20_000
-# Graph rows are kept from pass to pass up to this many entries (64 MiB); beyond, each pass computes them anew.
+ROTATION_ROWS = 20_000  # enough for the rotation, and for the mean features of large data
+# What a pass computes of the rows is kept for the next up to this many entries (64 MiB); beyond, it is computed anew.
 CACHED_ENTRIES = 2**24
+Block = tuple[dict[str, Single], Masks, Single]
 
 
 class Source(Protocol):
@@ -98,6 +99,7 @@ class ClosedForm:
         self.graph_weight = usual * choices.graph_weight
         self.latent_weight = usual / 2.0 * choices.latent_weight
         self.means: dict[str, Single] = {}
+        self._blocks: dict[int, Block] = {}
         self._graph_rows: dict[int, tuple[GraphMap, Single]] = {}
         cuts = np.cumsum([0, *(m.n_features for m in maps.values())])
         self.spans = {name: slice(cuts[i], cuts[i + 1]) for i, name in enumerate(maps)}
@@ -108,12 +110,28 @@ class ClosedForm:
         other.means = self.means
         return other
 
-    def block(self, rows: slice) -> tuple[dict[str, Single], Masks, Single]:
+    def adopt_features(self, other: ClosedForm) -> None:
+        """Take the features that another form with the same maps has computed over the same rows."""
+        self.means, self._blocks = other.means, other._blocks
+
+    def block(self, rows: slice) -> Block:
+        """Prepared rows, where they are present, and their centred features; kept between the passes if small."""
+        kept = self._blocks.get(rows.start)
+        if kept is not None:
+            return kept
         prepared = {name: self.source.prepared(name, rows) for name in self.maps}
         present = {name: self.source.present(name, rows) for name in self.maps}
-        return prepared, present, features_of(self.maps, self.means, prepared, present)
+        block = prepared, present, features_of(self.maps, self.means, prepared, present)
+        width = block[2].shape[1] + sum(X.shape[1] for X in prepared.values())
+        if self.is_centred and self.source.n_rows * width <= CACHED_ENTRIES:
+            self._blocks[rows.start] = block
+        return block
 
-    def graph_rows(self, rows: slice, block: tuple[dict[str, Single], Masks, Single]) -> Single:
+    @property
+    def is_centred(self) -> bool:
+        return any(mean.any() for mean in self.means.values())
+
+    def graph_rows(self, rows: slice, block: Block) -> Single:
         """Rows of the fused graph; kept between the passes where they fit in CACHED_ENTRIES."""
         if self.graph is None:
             return np.zeros((rows.stop - rows.start, 0), np.float32)
@@ -128,7 +146,7 @@ class ClosedForm:
         return S
 
     def centre_features(self) -> None:
-        """Mean feature of every view over the rows where it is present: one light pass."""
+        """Mean feature of every view over the rows where it is present (over some 20,000 rows of large data)."""
         self.means = {name: np.zeros(m.n_features, np.float32) for name, m in self.maps.items()}
         counts = dict.fromkeys(self.maps, 0)
         sums = {name: np.zeros(m.n_features) for name, m in self.maps.items()}
@@ -137,7 +155,7 @@ class ClosedForm:
             _, present, F = self.block(rows)
             return present, F
 
-        for present, F in map_blocks(of_block, self.source.blocks(), self.n_threads):
+        for present, F in map_blocks(of_block, self._some_blocks(), self.n_threads):
             for name, span in self.spans.items():
                 sums[name] += F[:, span].sum(axis=0, dtype=np.float64)
                 counts[name] += int(present[name].sum())
@@ -199,11 +217,16 @@ class ClosedForm:
         *,
         n_rotation_steps: int,
         n_refinements: int = 0,
+        all_rows: Source | None = None,
         report: Callable[[str], None] = lambda message: None,
     ) -> tuple[Fitted, NDArray[np.int8], Floats]:
-        """Fitted maps, the codes B (n, n_bits) of the source's rows, and the eigenvalues."""
-        report("feature means")
-        self.centre_features()
+        """Fitted maps, the codes B (n, n_bits), and the eigenvalues.
+
+        With `all_rows`, the source is a sample of them: the spectrum comes from the sample, and all rows are encoded.
+        """
+        if not self.means:
+            report("feature means")
+            self.centre_features()
         report("sums")
         sums = self.moments(with_features=True)
         assert sums.FF is not None
@@ -218,10 +241,12 @@ class ClosedForm:
         R = learned_rotations(sample[:ROTATION_ROWS].astype(np.float64), n_bits, rng, n_rotation_steps)
         code_map = embedding.rotated(R)
         report("codes")
-        B, FB = self.codes(code_map)
+        every = self if all_rows is None else self.over(all_rows)
+        FF = FF * (every.source.n_rows / self.source.n_rows)
+        B, FB = every.codes(code_map)
         W = self.hash_functions(FF, FB)
         for _ in range(n_refinements):
-            B, FB = self.codes(code_map, W)
+            B, FB = every.codes(code_map, W)
             W = self.hash_functions(FF, FB)
         fitted = Fitted(self.maps, self.means, W, dict.fromkeys(self.maps, 1.0), self.graph, code_map)
         return fitted, B, w

@@ -25,7 +25,7 @@ from fusehash.views import Floats, PairedViews
 
 Report = Callable[[int, int, str], None]
 # Beyond this many rows the spectrum is learned from a seeded sample; every row still gets its code from it.
-SPECTRUM_ROWS = 65_536
+SPECTRUM_ROWS = 50_000
 
 
 @dataclass(frozen=True)
@@ -86,10 +86,9 @@ def fit_closed_form(
         rng,
         n_rotation_steps=sizes.n_rotation_steps,
         n_refinements=sizes.n_refinements,
+        all_rows=None if selection is None else ViewsSource(views, preparations),
         report=lambda message: report(0, 0, message),
     )
-    if selection is not None:
-        B, _ = form.over(ViewsSource(views, preparations)).codes(fitted.code_map)
     fitted.fusion_weights = fusion_weights
     return Outcome(fitted, B, eigenvalues, tuning)
 
