@@ -106,7 +106,7 @@ def run(part: str, folder: str) -> None:
         measure(data, "iapr", "default", 64, 5, "HN,FN")
         measure(data, "iapr", "regression", 64, 5, "HN,FN")
         measure(data, "iapr", "random", 64, 5, "HN,FN")
-        for variant in ("untuned", "no graph", "raw graph only", "linear map"):
+        for variant in ("no graph", "raw graph only", "linear map"):
             measure(data, "iapr", variant, 64, 2, "HN,FN")
         measure(data, "iapr", "default", 64, 2, "HN,FN", asymmetric=True)
     if part == "made":

@@ -12,7 +12,7 @@ from fusehash.errors import ParameterError, warn
 from fusehash.hashers import agsfh_paper as paper
 from fusehash.hashers.base import Progress
 from fusehash.hashers.checks import check_choice, check_integer, check_real, stream
-from fusehash.hashers.closed_form_fit import SPECTRUM_ROWS, Sizes, fit_closed_form, fix
+from fusehash.hashers.closed_form_fit import SPECTRUM_ROWS, Sizes, fit_closed_form, fix, usual_anchors
 from fusehash.hashers.closed_form_maps import Choices, Fitted
 from fusehash.hashers.linear import CentredViews, LinearHasher
 from fusehash.kernels import MAPS
@@ -47,8 +47,8 @@ class AGSFH(LinearHasher):
     ------------------
     n_bits : code length K, a multiple of 8.
     preset : None for the closed form, "paper" for the paper's loop.
-    n_anchors : P, anchors of the graph; "auto" is a tenth of the rows, from 500 to 900 (paper: 900), and never more
-        than half of the rows.
+    n_anchors : P, anchors of the graph; "auto" is 500 to 1,500 by the number of rows (paper: 900), and never more than
+        half of the rows.
     n_neighbors : k, anchors each item is joined to; "auto" is 45, or a tenth of the anchors where that is less.
     ridge : relative to the mean diagonal of the Gram matrix; "auto" is tuned (paper: 1e-6, Eq. 35 has none).
     random_state : seed; equal seed and data give equal codes, whatever the number of threads.
@@ -67,7 +67,7 @@ class AGSFH(LinearHasher):
     view_weights : one number a view; weight in the spectrum and in the raw graph.
     rank : directions kept; "auto" is the number of bits, at most 128; more bits come from further rotations.
     fusion : "mean", "hadamard" (Eq. 15, with the mean for empty rows) or "geometric".
-    n_kernel_anchors : anchors of the RBF features; "auto" is a tenth of the rows, from 500 to 1,000.
+    n_kernel_anchors : anchors of the RBF features; "auto" is 500 to 1,500 by the number of rows.
     n_rotation_steps : ITQ steps of the rotation; 0 leaves it random.
     n_refinements : discrete AGSFH steps after the rotation, 0 to 3.
     missing : "allow" accepts rows that are all NaN in some (not all) views.
@@ -258,9 +258,7 @@ class AGSFH(LinearHasher):
             rank=min(self.n_bits, 128) if self.rank == "auto" else int(self.rank),
             n_anchors=P,
             n_neighbors=k,
-            n_kernel_anchors=kernel_anchors
-            if kernel_anchors != "auto"
-            else int(np.clip(views.n_rows // 10, 500, 1000)),
+            n_kernel_anchors=usual_anchors(views.n_rows) if kernel_anchors == "auto" else kernel_anchors,
             n_rotation_steps=self.n_rotation_steps,
             n_refinements=self.n_refinements,
             spectrum_rows=self.spectrum_rows,
@@ -336,7 +334,7 @@ class AGSFH(LinearHasher):
     def _graph_sizes(self, n_rows: int) -> tuple[int, int]:
         """P and k: as given, or the published ones made to fit the data."""
         owner = type(self).__name__
-        wanted = 900 if self.preset == "paper" else int(np.clip(n_rows // 10, 500, 900))
+        wanted = 900 if self.preset == "paper" else usual_anchors(n_rows)
         P = self.n_anchors if self.n_anchors != "auto" else max(min(wanted, n_rows // 2), 1)
         P = check_integer(owner, "n_anchors", P, low=1, high=n_rows, why=" (the number of rows)")
         k = self.n_neighbors if self.n_neighbors != "auto" else max(min(45, P // 10), 1)
