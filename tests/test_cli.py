@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -346,7 +347,10 @@ main()
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_ctrl_c_is_one_line_and_exit_130(data: Path, tmp_path: Path) -> None:
     words = ["fit", str(data), "--method", "regression", "--out", str(tmp_path / "m.safetensors")]
-    with subprocess.Popen([sys.executable, "-c", PROGRAM, *words], stderr=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, "-c", PROGRAM, *words]
+    # A job started in the background ignores SIGINT, and so would its children: give them the usual Ctrl-C.
+    usual = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=usual) as process:
         assert process.stderr is not None
         assert process.stderr.readline() == "begun\n"
         process.send_signal(signal.SIGINT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -47,6 +48,9 @@ app.command(epilog=index.SEARCH_EXAMPLE)(index.search)
 
 def main() -> None:
     """Entry point of the `fusehash` script."""
+    for stream in (sys.stdout, sys.stderr):  # a terminal that knows only ASCII gets question marks, not a traceback
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         app()
     except KeyboardInterrupt:  # outside a command, while modules are imported
