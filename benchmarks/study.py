@@ -129,7 +129,7 @@ def run(part: str, folder: str) -> None:
             measure(wiki, "wiki", "default", bits, 5, "HN,FN")
     if part == "views":
         for n_views in (2, 3, 4):
-            for share in (0.0, 0.1, 0.3, 0.5):
+            for share in (0.0, 0.3, 0.5):
                 missing(n_views, share)
 
 
