@@ -22,7 +22,6 @@ from fusehash.hashers.persistence import storable
 Single = NDArray[np.float32]
 MAX_WIDTH = 512
 EXACT_SIDE = 1200
-KINDS = ("histogram", "bag", "dense")
 
 
 @storable
