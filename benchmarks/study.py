@@ -47,6 +47,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "3 refinements": ("agsfh", {"n_refinements": 3}),
 }
 CONTROLS = ("default", "regression", "random", "paper")
+IAPR = ("default", "regression", "random", "untuned", "no graph", "raw graph only", "hadamard fusion", "linear map",
+        "random rotation", "1 refinement")  # fmt: skip
 
 
 def done() -> set[tuple[Any, ...]]:
@@ -103,12 +105,9 @@ def run(part: str, folder: str) -> None:
         measure(data, "wiki", "default", 64, 5, "HN,FN", asymmetric=True)
     if part == "iapr":
         data = fh.datasets.load("iaprtc12", path=folder, stack_images=True)
-        measure(data, "iapr", "default", 64, 5, "HN,FN")
-        measure(data, "iapr", "regression", 64, 5, "HN,FN")
-        measure(data, "iapr", "random", 64, 5, "HN,FN")
-        for variant in ("no graph", "raw graph only", "linear map"):
-            measure(data, "iapr", variant, 64, 2, "HN,FN")
-        measure(data, "iapr", "default", 64, 2, "HN,FN", asymmetric=True)
+        for variant in IAPR:
+            measure(data, "iapr", variant, 64, 5, "HN,FN")
+        measure(data, "iapr", "default", 64, 5, "HN,FN", asymmetric=True)
     if part == "made":
         data = fh.datasets.make_paired(n_samples=3000, n_train=1500, random_state=7)
         for variant in VARIANTS:

@@ -1,4 +1,4 @@
-"""The command line: `fusehash demo | fit | encode | evaluate | index | search`. Thin: the commands live elsewhere."""
+"""The command line: `fusehash demo | fit | encode | evaluate | index | search | serve | bench`. The rest is elsewhere."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fusehash.commands import demo, encode, evaluate, fit, index
+from fusehash.commands import bench, demo, encode, evaluate, fit, index, serve
 from fusehash.commands.terminal import FusehashGroup, complain
 
 app = typer.Typer(
@@ -44,6 +44,8 @@ app.command(epilog=encode.EXAMPLE)(encode.encode)
 app.command(epilog=evaluate.EXAMPLE)(evaluate.evaluate)
 app.add_typer(index.index_app, name="index")
 app.command(epilog=index.SEARCH_EXAMPLE)(index.search)
+app.command(epilog=serve.EXAMPLE)(serve.serve)
+app.add_typer(bench.bench_app, name="bench")
 
 
 def main() -> None:

@@ -157,6 +157,16 @@ def ridge_solver(gram: Floats, ridge: float) -> Floats:
     return cholesky(damped, lower=True, check_finite=False)
 
 
+def damped_solver(gram: Floats, ridge: float) -> Floats:
+    """Cholesky factor of gram + ridge I: a ridge in units of the features, raised where rounding asks for it."""
+    return ridge_solver(gram, ridge / (float(np.trace(gram)) / max(len(gram), 1) or 1.0))
+
+
+def solve_damped(gram: Floats, ridge: float, rhs: Floats) -> Floats:
+    """(gram + ridge I)^-1 rhs."""
+    return solve_ridge(damped_solver(gram, ridge), rhs) if np.trace(gram) > 0.0 else rhs / ridge
+
+
 def solve_ridge(factor: Floats, rhs: Floats) -> Floats:
     """(gram + ridge I)^-1 rhs from the factor of `ridge_solver`."""
     return cho_solve((factor, True), rhs, check_finite=False)

@@ -76,7 +76,8 @@ def test_settings_travel_but_threads_and_callbacks_do_not(build, tmp_path):
     params |= {name: value for name, value in {"ridge": 0.125, "n_threads": 1}.items() if name in known}
     model = build(**params, callback=lambda *call: None).fit(TRAIN)
     model.save(tmp_path / "m")
-    expected = {**model.get_params(), "callback": None, "n_threads": known["n_threads"]}
+    not_saved = {name: known[name] for name in ("callback", "n_threads") if name in known}
+    expected = {**model.get_params(), **not_saved}
     assert fusehash.load(tmp_path / "m").get_params() == expected
 
 
@@ -90,7 +91,7 @@ def test_seeds_are_stored_and_generators_are_not(build, tmp_path, seed, stored):
 
 
 def test_odd_view_names_travel(build, tmp_path, same, learned):
-    names = ["a b", "ü/..\\", "a.b", "a"]
+    names = ["a b", "ü/..\\", "a.b", "a"][: build().max_views]
     views = {name: TRAIN[("image", "text")[i % 2]] for i, name in enumerate(names)}
     model = build().fit(views)
     model.save(tmp_path / "m")

@@ -154,7 +154,8 @@ def test_a_ridge_of_zero_works_or_is_refused(build):
             with pytest.raises(ParameterError, match=r"^The 'ridge' parameter of AGSFH must be .* greater than 0"):
                 build(ridge=0.0).fit(views)
         else:
-            assert build(ridge=0.0).fit(views).score(views) > 0.6
+            model = build(ridge=0.0).fit(views)
+            assert model.score(views) > 0.6 or not model.comparable
 
 
 # -- asking a fitted model -------------------------------------------------------------------------------------------

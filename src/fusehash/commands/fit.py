@@ -38,7 +38,7 @@ def fit(
     with progress(f"{method} {bits} bits") as report:
         if "callback" in model.get_params():
             model.set_params(callback=report)
-        model.fit(dataset.views.rows(dataset.train))
+        model.fit(dataset.views.rows(dataset.train), dataset.labels[dataset.train])
     seconds = time.perf_counter() - started
     if "callback" in model.get_params():
         model.set_params(callback=None)

@@ -88,7 +88,8 @@ def evaluate(
             report(f"seed {seed}: fit on {len(stage.learn)} pairs")
             fitted = _with_seed(model, seed)
             started = time.perf_counter()
-            fitted.fit(dataset.views.rows(stage.learn))
+            learnt_labels = (labels[stage.learn],) if getattr(fitted, "supervised", False) else ()
+            fitted.fit(dataset.views.rows(stage.learn), *learnt_labels)
             fit_seconds.setdefault(stage.name, []).append(time.perf_counter() - started)
         coded = _Coded(fitted, dataset, split, stage, asymmetric=asymmetric)
         for name in stage.searched:

@@ -1,36 +1,25 @@
-"""Every hashing method, by name. `make("agsfh", n_bits=32)` builds one; `names()` lists them."""
+"""Every hashing method, by name. `make("agsfh", n_bits=32)` builds one; `names()` and `catalogue()` list them."""
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fusehash.errors import ParameterError
+from fusehash.hashers.catalogue import Kind, MethodInfo, catalogue, info
 
 if TYPE_CHECKING:
     from fusehash.hashers.base import CrossModalHasher
 
-# name -> (module, class); imported when asked for.
-_METHODS = {
-    "agsfh": ("fusehash.hashers.agsfh", "AGSFH"),
-    "regression": ("fusehash.hashers.regression", "RegressionHasher"),
-    "random": ("fusehash.hashers.random_rotation", "RandomRotationHasher"),
-}
 
-
-def names() -> list[str]:
-    """The name of every method."""
-    return list(_METHODS)
+def names(kind: Kind | None = None) -> list[str]:
+    """The name of every method, or of those of one kind: "unsupervised", "supervised", "control"."""
+    return [entry.name for entry in catalogue(kind)]
 
 
 def get(name: str) -> type[CrossModalHasher]:
     """The class of a method."""
-    if name not in _METHODS:
-        raise ParameterError("hashers", "name", f"one of {', '.join(map(repr, _METHODS))}", name)
-    module, cls = _METHODS[name]
-    found: type[CrossModalHasher] = getattr(import_module(module), cls)
-    return found
+    return info(name).load()
 
 
 def make(name: str, **params: Any) -> CrossModalHasher:
@@ -47,7 +36,7 @@ def load(path: str | Path) -> CrossModalHasher:
     """Load a model that `save` wrote."""
     from fusehash.hashers import persistence
 
-    return persistence.read(Path(path), {name: get(name) for name in names()})
+    return persistence.read(Path(path), lambda name: get(name) if name in names() else None)
 
 
-__all__ = ["get", "load", "make", "names"]
+__all__ = ["MethodInfo", "catalogue", "get", "info", "load", "make", "names"]

@@ -235,7 +235,7 @@ class AGSFH(LinearHasher):
     def _allows_missing(self) -> bool:
         return self.preset is None and self.missing == "allow"
 
-    def _fit(self, views: PairedViews, y: Any) -> None:
+    def _fit(self, views: PairedViews, labels: Any) -> None:
         if self.preset == "paper":
             self._fit_paper(views)
         else:

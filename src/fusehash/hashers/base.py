@@ -13,9 +13,9 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
 from fusehash import bits
-from fusehash.errors import DataError
+from fusehash.errors import DataError, warn
 from fusehash.hashers import persistence
-from fusehash.hashers.checks import check_integer, check_n_bits, resolve_seed
+from fusehash.hashers.checks import check_integer, check_labels, check_n_bits, resolve_seed
 from fusehash.parallel import one_blas_thread
 from fusehash.views import Floats, PairedViews, ViewsLike, check_view, named, to_dense
 
@@ -24,6 +24,8 @@ Progress = Callable[[int, int, str], None]
 # Rows are encoded in blocks of exactly this size (the last one padded), so that the products behind a row are the same
 # products whether it comes alone or inside a batch.
 ENCODE_ROWS = 64
+# A bit whose mean over the training rows is beyond this is as good as constant.
+COLLAPSED, COLLAPSE_ROWS = 0.95, 50
 
 
 class CrossModalHasher(BaseEstimator, ABC):
@@ -37,9 +39,15 @@ class CrossModalHasher(BaseEstimator, ABC):
     view_names_, n_features_, n_samples_ : what it was fitted on.
     """
 
+    # What kind of method it is; see catalogue.py for the rest.
     method: ClassVar[str] = ""
     summary: ClassVar[str] = ""
-    supervised: ClassVar[bool] = False
+    supervised: ClassVar[bool] = False  # learns from labels: `_fit` gets them as a 0/1 matrix (rows, classes)
+    min_views: ClassVar[int] = 1
+    max_views: ClassVar[int | None] = None
+    seeded: ClassVar[bool] = True  # False: nothing is random, every seed gives the same codes
+    scale_free: ClassVar[bool] = True  # False: its settings are in units of the features, as in the authors' code
+    comparable: ClassVar[bool] = True  # False: codes of different views have nothing to do with each other
 
     n_bits: int
     random_state: Any
@@ -59,7 +67,8 @@ class CrossModalHasher(BaseEstimator, ABC):
         Parameters
         ----------
         views : mapping name -> (n, d) matrix, a list of matrices, or PairedViews; row i of each is the same item.
-        y : ignored by unsupervised methods.
+        y : labels, for the methods that learn from them: a class for each row, or a 0/1 matrix (rows, classes).
+            Ignored by unsupervised methods.
         """
         check_n_bits(type(self).__name__, self.n_bits)
         if getattr(self, "n_threads", None) is not None:
@@ -72,20 +81,29 @@ class CrossModalHasher(BaseEstimator, ABC):
         for name, mask in paired.present.items():
             if not mask.any():
                 raise DataError(f"View '{name}' must be present in at least one row. Every row is missing.")
+        self._check_number_of_views(paired)
+        labels = check_labels(type(self).__name__, y, paired.n_rows) if self.supervised else None
         self._seed = resolve_seed(self.random_state)
         before = self._take_learned()
         try:
             with one_blas_thread():  # blocks run in parallel instead, and codes do not depend on the number of threads
-                self._fit(paired, y)
+                self._fit(paired, labels)
         except BaseException:  # also Ctrl-C: the model stays what it was
             self._take_learned()
             self.__dict__.update(before)
             raise
+        _warn_if_collapsed(type(self).__name__, self.codes_, self.n_bits)
         self.view_names_ = paired.names
         self.n_features_ = paired.n_features
         self.n_samples_ = paired.n_rows
         self.__dict__.update({name: persistence.contiguous(value) for name, value in self._take_learned().items()})
         return self
+
+    def _check_number_of_views(self, views: PairedViews) -> None:
+        low, high, got = self.min_views, self.max_views, len(views.names)
+        if got < low or (high is not None and got > high):
+            span = f"{low}" if low == high else f"at least {low}" if high is None else f"{low} to {high}"
+            raise DataError(f"{type(self).__name__} needs {span} views. Got {got}: {', '.join(views.names)}.")
 
     def _take_learned(self) -> dict[str, Any]:
         """Remove and return the learned attributes."""
@@ -100,8 +118,8 @@ class CrossModalHasher(BaseEstimator, ABC):
         """Check the parameters that do not depend on the data."""
 
     @abstractmethod
-    def _fit(self, views: PairedViews, y: Any) -> None:
-        """Learn; set `codes_` and what `_project_block` needs."""
+    def _fit(self, views: PairedViews, labels: Any) -> None:
+        """Learn; set `codes_` and what `_project_block` needs. ``labels`` is None for unsupervised methods."""
 
     @abstractmethod
     def _project_block(self, block: Floats, view: str) -> Floats:
@@ -222,6 +240,16 @@ class CrossModalHasher(BaseEstimator, ABC):
         if matrix.shape[1] != expected:
             raise DataError(f"View '{name}' must have {expected} features, as in fit. Got {matrix.shape[1]} instead.")
         return matrix
+
+
+def _warn_if_collapsed(owner: str, codes: bits.Codes, n_bits: int) -> None:
+    """Bits that are (nearly) the same for every row say nothing; their ranking is the order of the database."""
+    if len(codes) < 2 * COLLAPSE_ROWS:  # of few rows, a fair bit can be the same in nearly all
+        return
+    ones = np.sum([bits.unpack(codes[i : i + 4096], n_bits).clip(0).sum(axis=0) for i in range(0, len(codes), 4096)], 0)
+    stuck = int(np.sum(np.abs(2.0 * ones / len(codes) - 1.0) > COLLAPSED))
+    if stuck:
+        warn(f"{stuck} of the {n_bits} bits of {owner} are nearly the same for all rows and tell nothing apart.")
 
 
 def _padded_blocks(matrix: Any) -> Iterator[tuple[slice, Floats]]:

@@ -7,8 +7,10 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
 
-from fusehash.errors import ParameterError
+from fusehash.errors import DataError, ParameterError
 
 
 def check_n_bits(owner: str, value: Any) -> int:
@@ -41,6 +43,31 @@ def check_choice(owner: str, name: str, value: Any, choices: Collection[Any]) ->
         listed = ", ".join(repr(choice) for choice in choices)
         raise ParameterError(owner, name, f"one of {listed}", value)
     return value
+
+
+def check_labels(owner: str, labels: Any, n_rows: int) -> NDArray[np.float64]:
+    """Labels as a 0/1 matrix (rows, classes); classes that no row has are left out."""
+    if labels is None:
+        raise DataError(f"{owner} learns from labels and needs one row of them for each pair. Got none.")
+    try:
+        given = labels.toarray() if sp.issparse(labels) else np.asarray(labels)
+    except ValueError:
+        raise DataError(f"{owner} needs a label row for each pair. Got rows of unequal length.") from None
+    if given.ndim not in (1, 2) or len(given) != n_rows:
+        raise DataError(f"{owner} needs a label row for each of {n_rows} pairs. Got labels of shape {given.shape}.")
+    if given.ndim == 1:
+        if given.dtype.kind == "f" and not np.isfinite(given).all():
+            raise DataError(f"{owner} needs a class for each row. Got NaN or infinity.")
+        try:
+            classes, place = np.unique(given, return_inverse=True)
+        except TypeError:
+            raise DataError(f"{owner} needs classes of one kind, numbers or strings. Got a mixture.") from None
+        return np.eye(len(classes))[place]
+    if given.dtype.kind not in "biuf" or not np.isin(given, (0, 1)).all():
+        raise DataError(f"A matrix of labels must hold 0 and 1 for {owner}. Got other values.")
+    if not given.any():
+        raise DataError(f"{owner} learns from labels and needs at least one that is 1. Got zeros only.")
+    return np.asarray(given[:, given.any(axis=0)], dtype=np.float64)
 
 
 def _is_integer(value: Any) -> bool:

@@ -76,6 +76,20 @@ class CentredViews:
             )
 
 
+def centred_matrices(views: PairedViews) -> tuple[dict[str, Floats], dict[str, Floats]]:
+    """Every view as one dense matrix minus its mean, and the means; refuses views that do not vary.
+
+    For methods whose steps need all rows at once; the linear ones of this project pass over blocks instead.
+    """
+    means, centred = {}, {}
+    for name in views:
+        X = views.block(name, slice(None))
+        mean = X.mean(axis=0)
+        _check_varies(name, mean, X.var(axis=0))
+        means[name], centred[name] = mean, X - mean
+    return centred, means
+
+
 def gram_sums(views: PairedViews, n_threads: int | None = None) -> dict[str, CentredGram]:
     """Means and centred Gram matrices of every view, in one pass; refuses views that do not vary."""
 
@@ -94,9 +108,13 @@ def gram_sums(views: PairedViews, n_threads: int | None = None) -> dict[str, Cen
     for name, total in sums.items():
         if not np.isfinite(total.gram).all():
             raise DataError(f"View '{name}' must hold numbers whose squares can be summed. Got numbers too large.")
-        if np.all(total.variance <= 1e-24 * total.mean**2):
-            raise DataError(f"View '{name}' must vary between rows. Every feature is constant.")
+        _check_varies(name, total.mean, total.variance)
     return sums
+
+
+def _check_varies(name: str, mean: Floats, variance: Floats) -> None:
+    if np.all(variance <= 1e-24 * mean**2):
+        raise DataError(f"View '{name}' must vary between rows. Every feature is constant.")
 
 
 def _rank(gram: Floats) -> int:

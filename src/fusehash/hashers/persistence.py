@@ -128,8 +128,8 @@ def write_atomically(path: Path, fill: Callable[[Any], Any]) -> None:
         raise
 
 
-def read(path: Path, classes: dict[str, type[CrossModalHasher]]) -> CrossModalHasher:
-    """Load what `write` wrote; `classes` maps the method's name to its class."""
+def read(path: Path, find: Callable[[str], type[CrossModalHasher] | None]) -> CrossModalHasher:
+    """Load what `write` wrote; `find` gives the class of a method, or None."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -143,7 +143,7 @@ def read(path: Path, classes: dict[str, type[CrossModalHasher]]) -> CrossModalHa
                     f"this one reads formats up to {VERSION}."
                 )
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        cls = classes.get(metadata["method"])
+        cls = find(metadata["method"])
         if cls is None:
             raise ModelFileError(
                 f"'{path}' holds the method {metadata['method']!r}, which this fusehash does not know."

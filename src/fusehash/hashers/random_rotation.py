@@ -53,7 +53,7 @@ class RandomRotationHasher(LinearHasher):
     def _check_params(self) -> None:
         check_real(type(self).__name__, "ridge", self.ridge)
 
-    def _fit(self, views: PairedViews, y: Any) -> None:
+    def _fit(self, views: PairedViews, labels: Any) -> None:
         data = CentredViews.of(views, self.ridge, self.n_threads)
         data.warn_if_rank_below(self.n_bits, type(self).__name__)
         self._report(1, 2, "canonical directions")

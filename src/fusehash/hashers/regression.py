@@ -61,7 +61,7 @@ class RegressionHasher(LinearHasher):
         check_real(owner, "tol", self.tol)
         check_integer(owner, "max_iter", self.max_iter, low=1)
 
-    def _fit(self, views: PairedViews, y: Any) -> None:
+    def _fit(self, views: PairedViews, labels: Any) -> None:
         data = CentredViews.of(views, self.ridge, self.n_threads)
         data.warn_if_rank_below(self.n_bits, type(self).__name__)
         rng = stream(self._seed, "W")

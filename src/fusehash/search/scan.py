@@ -7,6 +7,7 @@ Neither changes a result. Threads live for one call; the kernels run without the
 
 from __future__ import annotations
 
+import _thread
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,7 +22,7 @@ Ints = NDArray[np.int64]
 Distances = NDArray[np.int32]
 
 _BLOCK = 512  # queries that share one pass over the codes
-_NARROW_BLOCK = 128  # the same below 64 bits, where reading the codes again costs less than the buffers of more queries
+_NARROW_BLOCK = 64  # the same below 64 bits, where reading the codes again costs less than the buffers of more queries
 _CHUNK_BYTES = 1 << 18  # codes that stay in the second-level cache while a block of queries passes over them
 _BUFFER_BYTES = 1 << 24  # what the buffers of a block of queries may take
 _SHARE_BYTES = 1 << 23  # what a thread must have to compare to be worth starting
@@ -133,14 +134,20 @@ def run(tasks: Sequence[Callable[[], Any]], threads: int | None) -> None:
             except BaseException as error:
                 errors.append(error)
 
-    helpers = [
-        threading.Thread(target=work, name="fusehash-search") for _ in range(min(workers(threads), len(tasks)) - 1)
-    ]
-    for helper in helpers:
-        helper.start()
+    def help_out(done: threading.Lock) -> None:
+        try:
+            work()
+        finally:
+            done.release()
+
+    # Not threading.Thread, whose start waits for the new thread to run: a tenth of a millisecond in which to search.
+    helpers = [threading.Lock() for _ in range(min(workers(threads), len(tasks)) - 1)]
+    for done in helpers:
+        done.acquire()
+        _thread.start_new_thread(help_out, (done,))
     work()
-    for helper in helpers:
-        helper.join()
+    for done in helpers:
+        done.acquire()
     if errors:
         raise errors[0]
 

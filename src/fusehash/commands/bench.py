@@ -1,0 +1,212 @@
+"""`fusehash bench`: run the experiments of a specification, and turn their raw results into tables and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fusehash.commands import inputs
+from fusehash.commands.terminal import SECONDS_BETWEEN_LINES, FusehashGroup, complain, print_json, progress, stdout
+
+if TYPE_CHECKING:
+    from fusehash.experiments.runner import State
+    from fusehash.experiments.spec import Spec
+
+bench_app = typer.Typer(
+    cls=FusehashGroup,
+    no_args_is_help=True,
+    help="Run experiments from a specification, and make tables and figures of their stored results.",
+)
+
+RUN_EXAMPLE = """Example: fusehash bench run paper/table1 --data ~/data
+
+A first look: fusehash bench run paper/table1 --data ~/data --only agsfh --only regression --bits 32 --seeds 1"""
+REPORT_EXAMPLE = "Example: fusehash bench report paper/table1 --out report --format html --format csv"
+
+DEFAULT_RESULTS = Path("fusehash-results")
+
+SpecName = Annotated[
+    str, typer.Argument(metavar="SPEC", help="A specification: one that comes along (paper/table1), or a YAML file.")
+]
+Only = Annotated[
+    list[str] | None, typer.Option("--only", metavar="METHOD", help="Only this method or label; repeat for more.")
+]
+SomeBits = Annotated[str | None, typer.Option("--bits", metavar="BITS", help="Only these lengths, such as 16,32.")]
+SomeSeeds = Annotated[int | None, typer.Option("--seeds", min=1, help="Only so many of its seeds.")]
+
+
+class Format(str, Enum):
+    """What a report is written as."""
+
+    html = "html"
+    csv = "csv"
+    latex = "latex"
+
+
+@bench_app.command(epilog=RUN_EXAMPLE)
+def run(
+    spec: SpecName,
+    folder: Annotated[Path | None, typer.Option("--data", help="The folder of the data sets.")] = None,
+    results: Annotated[Path, typer.Option("--out", "-o", help="The folder of the results.")] = DEFAULT_RESULTS,
+    only: Only = None,
+    bits: SomeBits = None,
+    seeds: SomeSeeds = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Runs at a time, one core each; default: cores.")] = None,
+    stand_in: Annotated[
+        bool, typer.Option("--stand-in", help="Generated data of the same shape where a data set is not here.")
+    ] = False,
+    again: Annotated[bool, typer.Option("--again", help="Compute also what is stored.")] = False,
+    as_json: inputs.Json = False,
+) -> None:
+    """Compute what SPEC asks for and RESULTS does not hold yet; after Ctrl-C the same command goes on."""
+    from fusehash.experiments import runner
+    from fusehash.experiments.store import ResultStore
+
+    wanted = _spec(spec, only, bits, seeds)
+    finished = 0
+    with _shown(wanted.name) as show:
+
+        def watch(state: State) -> None:
+            nonlocal finished
+            finished = state.done
+            show(state)
+
+        try:
+            summary = runner.run(
+                wanted, folder, ResultStore(results), workers, progress=watch, stand_in=stand_in, again=again
+            )
+        except KeyboardInterrupt:
+            interrupted = True
+        else:
+            interrupted = False
+    if interrupted:
+        complain(
+            f"interrupted; the {finished} finished runs are kept in {results}, the same command goes on from there."
+        )
+        raise typer.Exit(130)
+    if as_json:
+        print_json({"spec": wanted.name, "results": str(results), **asdict(summary)})
+    else:
+        console = stdout()
+        console.print(
+            f"{wanted.name}: {summary.computed:,} runs computed, {summary.reused:,} found in {results}, "
+            f"{len(summary.failed):,} failed. Took {summary.seconds:.0f} s.",
+            soft_wrap=True,
+            markup=False,
+        )
+        if not summary.failed:
+            console.print(f"Next: fusehash bench report {spec} --results {results}", soft_wrap=True, markup=False)
+    if summary.failed:
+        raise typer.Exit(1)
+
+
+@bench_app.command(epilog=REPORT_EXAMPLE)
+def report(
+    spec: SpecName,
+    results: Annotated[Path, typer.Option(help="The folder of the results.")] = DEFAULT_RESULTS,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write to.")] = Path("fusehash-report"),
+    formats: Annotated[list[Format] | None, typer.Option("--format", help="Repeat for more; default: all.")] = None,
+    only: Only = None,
+    bits: SomeBits = None,
+    seeds: SomeSeeds = None,
+) -> None:
+    """Print a table of SPEC from stored results alone, and write it with its figures as files."""
+    from fusehash.experiments.metrics import collect
+    from fusehash.experiments.report import terminal_table, write_report
+    from fusehash.experiments.store import ResultStore
+
+    wanted, store = _spec(spec, only, bits, seeds), ResultStore(results)
+    console = stdout()
+    chosen = [one.value for one in formats or list(Format)]
+    with progress(wanted.name) as step:
+        found = collect(wanted, store, step)
+        written = write_report(wanted, store, out, formats=chosen, progress=step, results=found)
+    console.print(terminal_table(wanted, store, results=found))
+    for file in written:
+        console.print(f"Wrote {file}.", soft_wrap=True, markup=False)
+
+
+@bench_app.command(epilog="Example: fusehash bench methods --json")
+def methods(as_json: inputs.Json = False) -> None:
+    """List every method: what it is, where it comes from, how sure we are that this is it."""
+    from fusehash import hashers
+
+    entries = hashers.catalogue()
+    if as_json:
+        names = ("name", "title", "kind", "year", "reference", "basis")
+        print_json([{name: getattr(entry, name) for name in names} for entry in entries])
+        return
+    from rich.table import Table
+
+    table = Table("name", "title", "kind", "year", "reference", "basis")
+    for entry in entries:
+        table.add_row(entry.name, entry.title, entry.kind, str(entry.year), entry.reference, entry.basis)
+    stdout().print(table)
+
+
+def _spec(name: str, only: list[str] | None, bits: str | None, seeds: int | None) -> Spec:
+    from fusehash.experiments.spec import load_spec
+
+    lengths = []
+    for text in (bits or "").split(",") if bits else ():
+        if not text.strip().isdecimal():
+            raise typer.BadParameter(f"{bits!r} is not a list of numbers such as 16,32.", param_hint="'--bits'")
+        lengths.append(int(text))
+    return load_spec(name).narrowed(only or (), lengths, seeds)
+
+
+@contextmanager
+def _shown(title: str) -> Iterator[Callable[[State], None]]:
+    """Draw on stderr where a run stands: a bar in a terminal, now and then a line elsewhere; failures at once."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _lines(title)
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+        TextColumn("{task.fields[left]}"), TextColumn("{task.fields[now]}"),
+    )  # fmt: skip
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(title, total=None, left="", now="")
+
+        def show(state: State) -> None:
+            running = "; ".join(state.running[:2]) + (" ..." if len(state.running) > 2 else "")
+            bar.update(task, completed=state.done, total=state.total, left=_left(state), now=running)
+            if state.failure is not None:
+                bar.console.print(f"fusehash: failed: {state.failure}", markup=False, highlight=False, soft_wrap=True)
+
+        yield show
+
+
+def _lines(title: str) -> Callable[[State], None]:
+    import time
+
+    last = time.monotonic()
+
+    def show(state: State) -> None:
+        nonlocal last
+        if state.failure is not None:
+            complain(f"failed: {state.failure}")
+        if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
+            last = time.monotonic()
+            typer.echo(f"{title}: {state.done}/{state.total} {_left(state)}: {'; '.join(state.running)}", err=True)
+
+    return show
+
+
+def _left(state: State) -> str:
+    if state.seconds_left is None:
+        return ""
+    minutes, seconds = divmod(round(state.seconds_left), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"about {hours}:{minutes:02}:{seconds:02} left" if hours else f"about {minutes}:{seconds:02} left"

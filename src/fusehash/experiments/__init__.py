@@ -1,0 +1,1 @@
+"""Experiments from a specification: raw results that outlive the process, then tables and figures from them alone."""

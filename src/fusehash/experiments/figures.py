@@ -1,0 +1,330 @@
+"""Charts as inline SVG: readable in black and white, by colour-blind people, in light and in dark.
+
+Every line has a colour (Okabe and Ito), a marker, a dash pattern and its name at its end. Text stays text. Nothing is
+fetched: a chart takes its font and its neutral colours from the page around it, and its other colours from the page's
+variables --s0 ... --s6, with the colour itself to fall back on.
+"""
+
+from __future__ import annotations
+
+import html
+import io
+import itertools
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, Literal, ParamSpec, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fusehash.errors import DataError
+
+P = ParamSpec("P")
+Floats: TypeAlias = NDArray[np.float64]
+Scale: TypeAlias = Literal["linear", "log", "log2", "ordinal"]
+Kind: TypeAlias = Literal["ours", "method", "supervised", "control"]
+
+INK, GRID, QUIET = "#1a1b1c", "#c0c1c2", "#8a8b8c"  # stand for colours of the page
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", INK)
+MARKERS = ("o", "s", "^", "D", "v", "X", "P", "<", ">", "p", "h", "*")
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (1.2, 1.4)), (0, (6, 1.5, 1.2, 1.5)), (0, (3, 1, 1, 1, 1, 1)))
+BAR_COLOURS: dict[Kind, str] = {"ours": COLOURS[0], "method": "#9db7cb", "supervised": COLOURS[4], "control": QUIET}
+PAGE_COLOURS = {
+    INK: "currentColor",
+    GRID: "var(--grid, #d5d7da)",
+    QUIET: "var(--quiet, #8a8b8c)",
+    BAR_COLOURS["method"]: "var(--bar, #9db7cb)",
+    **{colour: f"var(--s{i}, {colour})" for i, colour in enumerate(COLOURS[:-1])},
+}
+WIDTH, HEIGHT, FONT = 400.0, 290.0, 9.5  # points
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+LABEL_STEP = 10.5  # between two names at the ends of lines
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a line is drawn everywhere on the page."""
+
+    colour: str
+    marker: str
+    dash: Any
+    width: float = 1.4
+
+
+@dataclass(frozen=True)
+class Line:
+    """y against x; spread (if any) is drawn as a band y +- spread."""
+
+    label: str
+    x: Sequence[float] | Floats
+    y: Sequence[float] | Floats
+    style: Style
+    spread: Sequence[float] | Floats | None = None
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One bar; `printed` is the value in the paper, `mark` says whether the bar leads ("best", "shared" or "")."""
+
+    label: str
+    value: float
+    spread: float = math.nan
+    printed: float | None = None
+    kind: Kind = "method"
+    mark: str = ""
+
+
+def style(index: int, *, strong: bool = False) -> Style:
+    """The style of the index-th line: colour, marker and dash turn at different speeds, so that 420 differ."""
+    return Style(
+        COLOURS[index % len(COLOURS)],
+        MARKERS[index % len(MARKERS)],
+        DASHES[index % len(DASHES)],
+        width=2.3 if strong else 1.4,
+    )
+
+
+def _plain(draw: Callable[P, str]) -> Callable[P, str]:
+    """Draw with text as text: no mathematics between dollar signs, no outlines, the same file for the same content."""
+
+    @wraps(draw)
+    def drawn(*args: P.args, **kwargs: P.kwargs) -> str:
+        try:
+            import matplotlib as mpl
+        except ImportError:
+            raise DataError("Figures need matplotlib. Install it with: pip install 'fusehash[bench]'.") from None
+        settings = {
+            "text.parse_math": False, "svg.fonttype": "none", "svg.hashsalt": "fusehash", "hatch.linewidth": 0.7,
+        }  # fmt: skip
+        with mpl.rc_context(settings):
+            return draw(*args, **kwargs)
+
+    return drawn
+
+
+@_plain
+def line_chart(
+    lines: Sequence[Line],
+    *,
+    title: str,
+    x_label: str,
+    y_label: str,
+    x_scale: Scale = "linear",
+    y_scale: Scale = "linear",
+    description: str = "",
+    markers: int = 9,
+    zero: bool = False,
+    names: Literal["ends", "list"] = "ends",
+    size: tuple[float, float] = (WIDTH, HEIGHT),
+) -> str:
+    """Lines with their names at their ends, or in a list beside the plot where all lines end at one place.
+
+    markers : about how many markers a line has
+    zero : draw y = 0
+    size : in points; smaller charts have larger text on the page
+    """
+    lines = [line for line in lines if np.isfinite(np.asarray(line.y, dtype=np.float64)).any()]
+    longest = max((len(line.label) for line in lines), default=0)
+    right = (16 if names == "ends" else 38) + min(0.5 * FONT * longest, 0.4 * size[0])
+    figure, axes = _axes(*size, left=44, right=right, bottom=36)
+    if zero:
+        axes.axhline(0.0, color=INK, linewidth=0.9)
+    for line in lines:
+        x, y = _points(line)
+        place = np.arange(len(x), dtype=np.float64) if x_scale == "ordinal" else x
+        every = max(1, round(len(x) / markers))
+        look = line.style
+        if line.spread is not None:
+            s = np.nan_to_num(np.asarray(line.spread, dtype=np.float64)[np.isfinite(np.asarray(line.y, dtype=float))])
+            axes.fill_between(place, y - s, y + s, color=look.colour, alpha=0.15, linewidth=0)
+        axes.plot(
+            place, y, color=look.colour, linestyle=look.dash, linewidth=look.width, marker=look.marker, markersize=4.6,
+            markevery=every, markeredgecolor=look.colour, markerfacecolor=look.colour,
+        )  # fmt: skip
+    _scale_axes(axes, lines, x_scale, y_scale)
+    axes.set_xlabel(x_label, color=INK, labelpad=3)
+    axes.set_ylabel(y_label, color=INK, labelpad=3)
+    axes.set_title(title, color=INK, loc="left", fontsize=FONT + 0.5, fontweight="bold", pad=7)
+    if names == "ends":
+        _name_line_ends(axes, lines, x_scale)
+    elif lines:
+        _list_names(axes, lines)
+    return _svg(figure, title, description or f"{y_label} against {x_label}: " + ", ".join(_names(lines)) + ".")
+
+
+@_plain
+def bar_chart(bars: Sequence[Bar], *, title: str, x_label: str, description: str = "", width: float = WIDTH) -> str:
+    """Horizontal bars in the given order, the first on top; a hollow diamond where the paper printed a value."""
+    longest = max((len(bar.label) for bar in bars), default=0)
+    left = 10 + min(0.52 * FONT * longest, 0.42 * width)
+    figure, axes = _axes(width, 62 + 15.5 * max(len(bars), 1), left=left, right=44, bottom=34)
+    place = np.arange(len(bars))
+    numbers = [bar.value for bar in bars if math.isfinite(bar.value)] + [bar.printed for bar in bars if bar.printed]
+    top = max(numbers, default=1.0) or 1.0
+    for at, bar in zip(place, bars, strict=True):
+        value = bar.value if math.isfinite(bar.value) else 0.0
+        hollow = bar.kind == "control"
+        axes.barh(
+            at, value, height=0.68, color="none" if hollow else BAR_COLOURS[bar.kind], linewidth=0.8 if hollow else 0,
+            edgecolor=BAR_COLOURS[bar.kind], hatch="////" if hollow else None,
+        )  # fmt: skip
+        if math.isfinite(bar.spread) and bar.spread > 0:
+            axes.errorbar(value, at, xerr=bar.spread, color=INK, linewidth=0.9, capsize=2)
+        if bar.printed is not None:
+            axes.plot(bar.printed, at, marker="D", markersize=5, color=INK, markerfacecolor="none", linestyle="none")
+        end = max(value + (bar.spread if math.isfinite(bar.spread) else 0.0), bar.printed or 0.0)
+        axes.annotate(
+            f"{bar.value:.3f}" if math.isfinite(bar.value) else "–", (end, at), xytext=(5, 0),
+            textcoords="offset points", va="center", color=INK, fontsize=FONT - 1,
+            fontweight="bold" if bar.mark == "best" else "normal",
+        )  # fmt: skip
+    axes.set_yticks(place, [bar.label for bar in bars])
+    for tick, bar in zip(axes.get_yticklabels(), bars, strict=True):
+        tick.set_fontweight("bold" if bar.kind == "ours" else "normal")
+    axes.set_ylim(len(bars) - 0.4, -0.6)
+    axes.set_xlim(0, 1.06 * top)
+    axes.grid(visible=False, axis="y")
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlabel(x_label, color=INK, labelpad=3)
+    axes.set_title(title, color=INK, loc="left", fontsize=FONT + 0.5, fontweight="bold", pad=6)
+    shown = ", ".join(f"{bar.label} {bar.value:.3f}" for bar in bars if math.isfinite(bar.value))
+    return _svg(figure, title, description or f"{x_label}: {shown}.")
+
+
+def _names(lines: Sequence[Line]) -> list[str]:
+    return [line.label for line in lines]
+
+
+def _points(line: Line) -> tuple[Floats, Floats]:
+    x, y = np.asarray(line.x, dtype=np.float64), np.asarray(line.y, dtype=np.float64)
+    known = np.isfinite(y)
+    return x[known], y[known]
+
+
+def _axes(width: float, height: float, *, left: float, right: float, bottom: float) -> tuple[Any, Any]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width / 72, height / 72))
+    axes = figure.add_axes((left / width, bottom / height, 1 - (left + right) / width, 1 - (bottom + 24) / height))
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_color(QUIET)
+    axes.set_axisbelow(True)
+    axes.grid(visible=True, color=GRID, linewidth=0.6)
+    axes.tick_params(colors=INK, labelsize=FONT - 1, length=2.5, color=QUIET)
+    axes.xaxis.label.set_fontsize(FONT)
+    axes.yaxis.label.set_fontsize(FONT)
+    return figure, axes
+
+
+def _scale_axes(axes: Any, lines: Sequence[Line], x_scale: Scale, y_scale: Scale) -> None:
+    ticks = sorted({float(x) for line in lines for x in line.x})
+    if x_scale == "log2":
+        axes.set_xscale("log", base=2)
+    elif x_scale == "log":
+        axes.set_xscale("log")
+    if x_scale in ("ordinal", "log2") and ticks:
+        axes.set_xticks(range(len(ticks)) if x_scale == "ordinal" else ticks, [_short(tick) for tick in ticks])
+        axes.minorticks_off()
+    if y_scale == "log":
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.margins(x=0.02)
+
+
+def _short(value: float) -> str:
+    """A number as a tick says it: powers of ten that would be long are written as such."""
+    power = round(math.log10(abs(value))) if value else 0
+    if value == 10.0**power and not -2 <= power <= 3:
+        return "10" + str(power).translate(SUPERSCRIPTS)
+    return f"{value:g}"
+
+
+def _name_line_ends(axes: Any, lines: Sequence[Line], x_scale: Scale) -> None:
+    """Write every name right of the plot, as near to its line's end as the other names allow."""
+    axes.get_xlim(), axes.get_ylim()  # settles the limits, which are found when first asked for
+    ends = []
+    for line in lines:
+        x, y = _points(line)
+        last = len(x) - 1 if x_scale == "ordinal" else x[-1]
+        pixel = axes.transData.transform((last, y[-1])) * 72 / axes.figure.dpi
+        ends.append((float(pixel[1]), float(pixel[0]), line))
+    box = axes.get_window_extent()
+    scale = 72 / axes.figure.dpi
+    edge, low, high = box.x1 * scale, box.y0 * scale, box.y1 * scale
+    ends.sort(key=lambda end: end[0])
+    heights = _spread_out([end[0] for end in ends], min(LABEL_STEP, (high - low + 16) / max(len(ends), 1)), low - 4)
+    for height, (y_point, x_point, line) in zip(heights, ends, strict=True):
+        axes.annotate(
+            line.label, xy=(x_point, y_point), xycoords="figure points", xytext=(edge + 13, height),
+            textcoords="figure points", va="center", ha="left", color=line.style.colour, fontsize=FONT - 1.2,
+            fontweight="bold" if line.style.width > 2 else "normal", annotation_clip=False,
+            arrowprops={
+                "arrowstyle": "-", "color": line.style.colour, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 3,
+                "relpos": (0.0, 0.5),
+            },
+        )  # fmt: skip
+
+
+def _list_names(axes: Any, lines: Sequence[Line]) -> None:
+    """A legend right of the plot."""
+    drawn = [artist for artist in axes.get_lines() if len(artist.get_xdata()) > 0][-len(lines) :]
+    legend = axes.legend(
+        drawn, [line.label for line in lines], loc="upper left", bbox_to_anchor=(1.0, 1.03), frameon=False,
+        fontsize=FONT - 1.2, handlelength=2.6, labelspacing=0.35, borderaxespad=0.4,
+    )  # fmt: skip
+    for text, line in zip(legend.get_texts(), lines, strict=True):
+        text.set_color(line.style.colour)
+        text.set_fontweight("bold" if line.style.width > 2 else "normal")
+
+
+def _spread_out(places: Sequence[float], step: float, low: float) -> list[float]:
+    """The least squares places in the same order that lie at least `step` apart and not below `low`.
+
+    With z_i = place_i - i step this is isotonic regression: neighbours that collide are pooled at their mean.
+    """
+    groups: list[tuple[float, int]] = []
+    for i, place in enumerate(places):
+        groups.append((place - i * step, 1))
+        while len(groups) > 1 and groups[-2][0] > groups[-1][0]:
+            (a, n), (b, m) = groups[-2:]
+            groups[-2:] = [((a * n + b * m) / (n + m), n + m)]
+    values = itertools.chain.from_iterable([value] * count for value, count in groups)
+    return [max(value, low) + i * step for i, value in enumerate(values)]
+
+
+def _svg(figure: Any, title: str, description: str) -> str:
+    """The figure as an <svg> element without prologue, metadata, fixed size or colours that fight the page."""
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    # Older versions of matplotlib write one "font:", newer ones its parts.
+    text = re.sub(r'font: ([^;"]*?)([\d.]+)px [^;"]+', _page_font, text)
+    text = re.sub(r'font-family: [^;"]+', "font-family: inherit", text)
+    for colour, name in PAGE_COLOURS.items():
+        text = text.replace(colour, name)
+    width, height = (round(float(size) * 72, 1) for size in figure.get_size_inches())
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
+        f'viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{html.escape(title)}">'
+        f"<title>{html.escape(title)}</title><desc>{html.escape(description)}</desc>"
+    )
+    return head + text[text.index(">") + 1 :].strip()
+
+
+def _page_font(match: re.Match[str]) -> str:
+    weight = "; font-weight: bold" if "bold" in match.group(1) or "700" in match.group(1) else ""
+    return f"font-size: {match.group(2)}px; font-family: inherit{weight}"
+
+
+def with_own_ids(svg: str, prefix: str) -> str:
+    """The same chart with names of its own, so that several fit on one page."""
+    svg = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', svg)
+    svg = re.sub(r'href="#([^"]+)"', rf'href="#{prefix}-\1"', svg)
+    return re.sub(r"url\(#([^)]+)\)", rf"url(#{prefix}-\1)", svg)

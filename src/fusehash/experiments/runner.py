@@ -1,0 +1,341 @@
+"""Run a specification: plan, leave out what is stored, fit the rest in parallel, store each result as it is finished.
+
+Every process fits on one core, so that times compare and codes are the same on every machine. The data set is loaded
+once in every process and must have the fingerprint that was planned with.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from fusehash.datasets import PairedDataset, load, make_paired
+from fusehash.datasets.loading import BENCHMARKS
+from fusehash.errors import DataError, FusehashWarning, ParameterError
+from fusehash.evaluation.protocols import halves
+from fusehash.experiments.spec import DatasetSpec, Planned, Series, Spec, planned
+from fusehash.experiments.store import DatasetRecord, ResultStore, RunRecord, RunSettings, now, versions
+from fusehash.experiments.workers import work_through
+from fusehash.parallel import n_cores
+
+ENCODE_ROWS = 8192
+WARM_UP_ROWS = 120
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A run that gave no result, and why."""
+
+    label: str
+    n_bits: int
+    seed: int
+    stage: str
+    dataset: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.label}, {self.n_bits} bits, seed {self.seed}, {self.stage} of {self.dataset}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a run of a specification did."""
+
+    computed: int
+    reused: int
+    failed: tuple[Failure, ...]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a run of a specification stands.
+
+    done, total : runs, of those that were not stored already
+    reused : runs that were
+    running : what is being computed now
+    seconds_left : a guess from the runs so far; None before there are any
+    failure : the run that has just failed
+    """
+
+    done: int
+    total: int
+    reused: int
+    running: tuple[str, ...]
+    seconds_left: float | None = None
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """How a process gets a data set."""
+
+    spec: DatasetSpec
+    folder: Path | None
+    stand_in: bool
+
+    def load(self) -> PairedDataset:
+        if not self.stand_in:
+            return load(self.spec.name, self.folder, **self.spec.options)
+        return make_paired(**(self.spec.stand_in or {}), name=f"{self.spec.name} (stand-in)")
+
+
+def run(
+    spec: Spec,
+    data_folder: str | Path | None,
+    store: ResultStore,
+    workers: int | None = None,
+    progress: Callable[[State], None] | None = None,
+    stand_in: bool = False,
+    again: bool = False,
+) -> Summary:
+    """Compute whatever the specification asks for and the store does not hold.
+
+    Parameters
+    ----------
+    data_folder : the folder of the data sets; None as for `datasets.load`
+    workers : processes, one core each; None for all cores
+    progress : called whenever a run starts or ends
+    stand_in : generated data of the same shape in place of a data set that is not on this machine
+    again : compute also what is stored
+
+    On Ctrl-C everything that is finished stays, nothing is left half-written, and the same call goes on from there.
+    """
+    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
+        raise ParameterError("run", "workers", "a whole number of at least 1, or None", workers)
+    started = time.monotonic()
+    folder = None if data_folder is None else Path(data_folder)
+    sources = [find_source(dataset, folder, stand_in=stand_in) for dataset in spec.datasets]  # all, before any is read
+    jobs, reused = [], 0
+    for source in sources:
+        record = describe(source)
+        store.put_dataset(record)
+        wanted: dict[str, Planned] = {}
+        for one in planned(spec, record):
+            wanted.setdefault(one.settings.key, one)
+        missing = [one for key, one in wanted.items() if again or not store.has(key)]
+        reused += len(wanted) - len(missing)
+        jobs += [_Job(one, source, record.name) for one in longest_first(missing)]
+    watch = _Watch(len(jobs), reused, min(workers or n_cores(), max(len(jobs), 1)), progress)
+    with closing(work_through(jobs, Bench, (store.folder,), watch.n_workers, watch.begin)) as outcomes:
+        for outcome in outcomes:
+            watch.end(outcome.job, outcome.error)
+    return Summary(watch.computed, reused, tuple(watch.failed), time.monotonic() - started)
+
+
+def find_source(spec: DatasetSpec, folder: Path | None, *, stand_in: bool) -> Source:
+    """The data set itself, or its stand-in where that was asked for and the data set is not there."""
+    benchmark = BENCHMARKS.get(spec.name.lower())
+    if benchmark is None:
+        where = Path(spec.name) if folder is None else folder / spec.name
+        found, looked_for = where.exists() or spec.name == "paired", f"there is no {where}"
+    else:
+        where = folder if folder is not None else Path(os.environ.get("FUSEHASH_DATA", "."))
+        there = {file.name.lower() for file in where.iterdir()} if where.is_dir() else set()
+        found = where.is_file() or any(file.lower() in there for file in benchmark.files)
+        looked_for = f"{where} holds none of {', '.join(benchmark.files)}"
+    if found:
+        return Source(spec, folder, stand_in=False)
+    if stand_in and spec.stand_in is not None:
+        return Source(spec, None, stand_in=True)
+    hint = "; with --stand-in, generated data of the same shape takes its place" if spec.stand_in is not None else ""
+    raise DataError(f"The data set {spec.name} is not here: {looked_for}{hint}.")
+
+
+def describe(source: Source) -> DatasetRecord:
+    """Load a data set and keep what metrics need."""
+    dataset = source.load()
+    if dataset.views.present:
+        raise DataError(f"Every view of {dataset.name} must be present in every row here. Some are missing.")
+    labels = dataset.labels
+    return DatasetRecord(
+        fingerprint=dataset.fingerprint,
+        name=dataset.name,
+        split=dataset.split,
+        labels=labels.toarray() if sp.issparse(labels) else labels,
+        train=dataset.train,
+        query=dataset.query,
+        database=dataset.database,
+        n_features=dataset.views.n_features,
+        n_rows=dataset.views.n_rows,
+        stand_in=source.stand_in,
+        options=source.spec.options,
+        source=source.spec.name,
+        created=now(),
+    )
+
+
+def longest_first(runs: Iterable[Planned]) -> list[Planned]:
+    """Long codes and whole training sets first, so that no long run is left alone at the end."""
+    return sorted(runs, key=lambda one: (-one.settings.n_bits, one.settings.stage != "train"))
+
+
+@dataclass(frozen=True)
+class _Job:
+    planned: Planned
+    source: Source
+    dataset: str
+
+    @property
+    def series(self) -> Series:
+        return self.planned.series
+
+    @property
+    def settings(self) -> RunSettings:
+        return self.planned.settings
+
+    def __str__(self) -> str:
+        return f"{self.series.label} {self.settings.n_bits} bits, seed {self.settings.seed}"
+
+
+class _Watch:
+    """Counts what is done, what runs, and how long the rest will take."""
+
+    def __init__(self, total: int, reused: int, n_workers: int, progress: Callable[[State], None] | None) -> None:
+        self.computed = 0
+        self.failed: list[Failure] = []
+        self.n_workers = n_workers
+        self._total, self._reused, self._progress = total, reused, progress
+        self._running: list[_Job] = []
+        self._started = time.monotonic()
+        self._tell()
+
+    def begin(self, job: _Job) -> None:
+        self._running.append(job)
+        self._tell()
+
+    def end(self, job: _Job, error: str | None) -> None:
+        self._running.remove(job)
+        failure = None
+        if error is None:
+            self.computed += 1
+        else:
+            s = job.settings
+            failure = Failure(job.series.label, s.n_bits, s.seed, s.stage, job.dataset, error)
+            self.failed.append(failure)
+        self._tell(failure)
+
+    def _tell(self, failure: Failure | None = None) -> None:
+        if self._progress is None:
+            return
+        done = self.computed + len(self.failed)
+        each = (time.monotonic() - self._started) / done if done else None
+        left = None if each is None else each * (self._total - done)
+        running = tuple(str(job) for job in self._running)
+        self._progress(State(done, self._total, self._reused, running, left, failure))
+
+
+class Bench:
+    """What a process keeps between runs: the data set, and which methods it has warmed up."""
+
+    def __init__(self, folder: Path) -> None:
+        self._store = ResultStore(folder)
+        self._source: Source | None = None
+        self._dataset: PairedDataset | None = None
+        self._warm: set[str] = set()
+
+    def __call__(self, job: _Job) -> None:
+        """Do one run and store it."""
+        from threadpoolctl import threadpool_limits
+
+        dataset = self._load(job)
+        with threadpool_limits(limits=1):
+            record = compute(job.settings, dataset, warm_up=job.settings.method not in self._warm)
+        self._warm.add(job.settings.method)
+        self._store.put(record)
+
+    def _load(self, job: _Job) -> PairedDataset:
+        if self._dataset is None or self._source != job.source:
+            self._dataset = None  # the old one goes before the new one comes
+            with warnings.catch_warnings():  # the planning process has said them already
+                warnings.simplefilter("ignore", FusehashWarning)
+                dataset = job.source.load()
+            if dataset.fingerprint != job.settings.dataset:
+                raise DataError(f"The data set {dataset.name} changed while it was used. Run the command again.")
+            self._source, self._dataset = job.source, dataset
+        return self._dataset
+
+
+def compute(settings: RunSettings, dataset: PairedDataset, *, warm_up: bool = False) -> RunRecord:
+    """Fit once and encode all that any protocol searches.
+
+    Parameters
+    ----------
+    warm_up : fit a few rows before, so that no time holds what is done once in a process (imports, compilation)
+    """
+    model = _model(settings)
+    if warm_up:
+        _warm_up(settings, dataset)
+    views = dataset.views
+    train = dataset.train.astype(np.intp)
+    learn, rest = (train, train) if settings.stage == "train" else halves(train, settings.seed)
+    pairs, labels = views.rows(learn), dataset.labels[learn]
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", FusehashWarning)
+        started = time.perf_counter()
+        model.fit(pairs, labels)
+        fit_seconds = time.perf_counter() - started
+    codes: dict[str, NDArray[Any]] = {}
+    encode_seconds = {}
+    for view in views.names:
+        model.encode(views[view][dataset.query[:1]], view=view)
+        started = time.perf_counter()
+        codes[f"query:{view}"] = _encode(model, dataset, dataset.query, view)
+        encode_seconds[view] = time.perf_counter() - started
+        codes[f"hashed:{view}"] = _encode(model, dataset, rest, view)
+    if settings.stage == "half":
+        codes["fused"] = _encode(model, dataset, rest, None)
+    else:
+        codes["unified"] = model.codes_
+        new = dataset.database[~np.isin(dataset.database, dataset.train)]
+        if new.size:
+            codes["new:fused"] = _encode(model, dataset, new, None)
+            codes.update({f"new:hashed:{view}": _encode(model, dataset, new, view) for view in views.names})
+    objective = getattr(model, "objective_", None)
+    return RunRecord(
+        settings=settings,
+        codes=codes,
+        objective=None if objective is None else np.asarray(objective, dtype=np.float64),
+        fit_seconds=fit_seconds,
+        encode_seconds=encode_seconds,
+        versions=versions(),
+        created=now(),
+        warnings=[str(entry.message) for entry in said if issubclass(entry.category, FusehashWarning)],
+    )
+
+
+def _model(settings: RunSettings) -> Any:
+    from fusehash import hashers
+
+    model = hashers.make(settings.method, n_bits=settings.n_bits, **settings.params)
+    given = {"random_state": settings.seed, "n_threads": 1}
+    return model.set_params(**{name: value for name, value in given.items() if name in model.get_params(deep=False)})
+
+
+def _warm_up(settings: RunSettings, dataset: PairedDataset) -> None:
+    some = dataset.train[:WARM_UP_ROWS]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            model = _model(settings).fit(dataset.views.rows(some), dataset.labels[some])
+            model.encode_fused(dataset.views.rows(some[:1]))
+        except Exception:  # settings that want more rows than these; the run itself will tell if something is wrong
+            return
+
+
+def _encode(model: Any, dataset: PairedDataset, rows: NDArray[Any], view: str | None) -> NDArray[Any]:
+    """Packed codes of rows seen in one view, or in all (None)."""
+    parts = [rows[start : start + ENCODE_ROWS] for start in range(0, len(rows), ENCODE_ROWS)]
+    if view is None:
+        return np.concatenate([model.encode_fused(dataset.views.rows(part)) for part in parts])
+    return np.concatenate([model.encode(dataset.views[view][part], view=view) for part in parts])

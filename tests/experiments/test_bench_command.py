@@ -1,0 +1,151 @@
+"""`fusehash bench`: what is printed where, and exit codes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from fusehash import hashers
+from fusehash.cli import app
+from fusehash.datasets import make_paired
+from fusehash.errors import FusehashError
+from fusehash.experiments import runner
+from fusehash.experiments.store import ResultStore
+from fusehash.experiments.workers import Outcome
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setenv("COLUMNS", "200")
+    return lambda *words: CliRunner().invoke(app, ["bench", *(str(word) for word in words)])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data")
+    made = make_paired(120, n_classes=4, n_query=20, views={"image": 16, "text": 12})
+    np.savez(path / "small.npz", **made.views, labels=made.labels, train_idx=made.train, test_idx=made.query)
+    good = "title: Tiny\ndataset: small.npz\nbits: [16, 32]\nseeds: 2\nprotocols: [U]\n"
+    (path / "tiny.yaml").write_text(f"{good}methods: [regression, random]\n")
+    failing = "{method: agsfh, params: {preset: paper, n_anchors: 9999}}"
+    (path / "failing.yaml").write_text(f"{good}methods: [random, {failing}]\n")
+    return path
+
+
+@pytest.fixture
+def inline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs in this process: processes have tests of their own."""
+
+    def here(jobs: Any, start: Any, arguments: Any, n_workers: int, on_start: Any) -> Iterator[Outcome[Any]]:
+        do = start(*arguments)
+        for job in jobs:
+            on_start(job)
+            try:
+                yield Outcome(job, result=do(job))
+            except FusehashError as error:
+                yield Outcome(job, error=str(error))
+
+    monkeypatch.setattr(runner, "work_through", here)
+
+
+def wrong(result: Result, sentence: str) -> None:
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith("fusehash: ")
+    assert result.stderr.count("\n") == 1
+    assert sentence in result.stderr
+
+
+@pytest.mark.parametrize("command", ["run", "report", "methods"])
+def test_help_shows_an_example(bench, command):
+    result = bench(command, "--help")
+    assert result.exit_code == 0
+    assert f"Example: fusehash bench {command}" in result.stdout
+
+
+def test_methods(bench):
+    listed = json.loads(bench("methods", "--json").stdout)
+    assert [entry["name"] for entry in listed] == hashers.names()
+    assert all(entry["reference"] and entry["basis"] for entry in listed)
+    table = bench("methods").stdout
+    assert all(name in table for name in hashers.names())
+
+
+@pytest.mark.usefixtures("inline")
+def test_run_and_run_again(bench, folder, tmp_path):
+    words = ("run", folder / "tiny.yaml", "--data", folder, "--out", tmp_path / "r", "--workers", 1)
+    narrow = ("--only", "Random", "--bits", "16", "--seeds", 1)
+    first = bench(*words, *narrow)
+    assert first.exit_code == 0, first.stderr
+    assert "tiny: 1 runs computed, 0 found in" in first.stdout
+    assert "Next: fusehash bench report" in first.stdout
+    second = json.loads(bench(*words, *narrow, "--json").stdout)
+    assert (second["computed"], second["reused"], second["failed"]) == (0, 1, [])
+    third = json.loads(bench(*words, *narrow, "--again", "--json").stdout)
+    assert (third["computed"], third["reused"]) == (1, 0)
+    assert len(ResultStore(tmp_path / "r")) == 1
+
+
+@pytest.mark.usefixtures("inline")
+def test_a_failure_is_said_and_is_exit_1(bench, folder, tmp_path):
+    words = ("run", folder / "failing.yaml", "--data", folder, "--out", tmp_path / "r", "--workers", 1)
+    result = bench(*words, "--bits", "16", "--seeds", 1, "--json")
+    assert result.exit_code == 1
+    (failure,) = json.loads(result.stdout)["failed"]
+    assert (failure["label"], failure["n_bits"], failure["seed"]) == ("AGSFH", 16, 0)
+    assert "fusehash: failed: AGSFH, 16 bits, seed 0, train of small: The 'n_anchors' parameter" in result.stderr
+    assert len(ResultStore(tmp_path / "r")) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("nothing",), "or one of paper/figures"),
+        (("tiny.yaml", "--only", "wings"), "Got 'wings' instead"),
+        (("tiny.yaml", "--bits", "24"), "Got 24 instead"),
+        (("tiny.yaml", "--seeds", "3"), "has 2 seeds"),
+        (("paper/table2",), "mirflickr25k.npz, mirflickr25k.mat, mirflickr.mat, FLICKR-25K.mat; with --stand-in"),
+    ],
+)
+def test_wrong_words_are_said_before_anything_runs(bench, folder, tmp_path, words, sentence):
+    name = folder / words[0] if words[0].endswith(".yaml") else words[0]
+    wrong(bench("run", name, *words[1:], "--data", folder, "--out", tmp_path / "r"), sentence)
+    assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize(
+    "words", [("run",), ("run", "x", "--bits", "many"), ("run", "x", "--workers", 0), ("nonsense",)]
+)
+def test_wrong_usage_is_exit_2(bench, words):
+    result = bench(*words)
+    assert result.exit_code == 2
+    assert "Usage:" in result.stderr
+
+
+def test_report_hands_over_to_the_report(bench, folder, tmp_path, monkeypatch):
+    calls = []
+
+    def write_report(spec, store, out, *, formats, progress=None):
+        calls.append((spec.name, spec.bits, store.folder, out, list(formats)))
+        return [out / "report.html"]
+
+    fake = ModuleType("fusehash.experiments.report")
+    fake.terminal_table = lambda spec, store: f"table of {spec.name}"
+    fake.write_report = write_report
+    monkeypatch.setitem(sys.modules, fake.__name__, fake)
+    result = bench("report", folder / "tiny.yaml", "--results", tmp_path, "--out", tmp_path / "o", "--bits", "16")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout == f"table of tiny\nWrote {tmp_path / 'o' / 'report.html'}.\n"
+    assert calls == [("tiny", (16,), tmp_path, tmp_path / "o", ["html", "csv", "latex"])]
+    bench("report", folder / "tiny.yaml", "--results", tmp_path, "--format", "csv")
+    assert calls[-1][-1] == ["csv"]

@@ -1,0 +1,228 @@
+"""Specifications: what comes along can be read, and what is wrong is said in one sentence before anything runs."""
+
+from __future__ import annotations
+
+import builtins
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fusehash import hashers
+from fusehash.errors import DataError
+from fusehash.experiments.published import published
+from fusehash.experiments.spec import SECTIONS, SYMBOLS, Spec, load_spec, parse_spec, shipped
+
+TINY: dict[str, Any] = {"title": "Tiny", "dataset": "small.npz", "methods": ["regression"], "bits": [16]}
+
+
+def spec_of(**changes: Any) -> Spec:
+    return parse_spec({key: value for key, value in {**TINY, **changes}.items() if value is not ...}, "tiny")
+
+
+# ---- what comes along
+
+
+def test_the_paper_comes_along():
+    assert shipped() == ["paper/figures", *(f"paper/table{n}" for n in range(1, 8))]
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_every_shipped_specification_is_sound(name):
+    spec = load_spec(name)
+    assert spec.name == name
+    assert spec.ties == "stable"
+    assert spec.k == 50
+    assert spec.seeds == (0, 1, 2, 3, 4)
+    assert set(spec.sections) <= set(SECTIONS)
+    assert all(dataset.stand_in for dataset in spec.datasets)
+    if spec.paper is not None:
+        table = published(spec.paper)
+        assert spec.bits == table.bits
+        assert {series.printed for series in spec.runs if series.printed in table.methods}
+        assert "AGSFH (default)" not in {series.label for series in spec.runs if series.printed}
+
+
+@pytest.mark.parametrize("name", ["paper/table1", "paper/table2", "paper/table3"])
+def test_the_tables_list_every_unsupervised_method_and_every_control(name):
+    listed = {series.method for series in load_spec(name).runs}
+    assert listed == {*hashers.names("unsupervised"), *hashers.names("control")}
+
+
+def test_the_sweeps_move_one_setting_and_leave_the_others_published():
+    points = [series for series in load_spec("paper/figures").runs if series.group]
+    assert {series.group for series in points} == set(SYMBOLS["agsfh"])
+    values = {"lambda": 300, "gamma_1": 0.01, "gamma_2": 10, "gamma_3": 0.01, "C": 60, "k": 45, "P": 900}
+    for series in points:
+        assert series.params["preset"] == "paper"
+        for symbol, value in values.items():
+            assert series.params[SYMBOLS["agsfh"][symbol]] == (series.x if series.group == symbol else value)
+    for group, value in values.items():
+        assert value in [series.x for series in points if series.group == group]
+
+
+def test_the_settings_of_the_sweeps_are_the_paper_s_presets():
+    preset = hashers.make("agsfh", preset="paper").get_params()
+    symbols = {symbol: preset[name] for symbol, name in SYMBOLS["agsfh"].items() if preset[name] != "auto"}
+    assert symbols == {"lambda": 300.0, "gamma_1": 0.01, "gamma_2": 10.0, "gamma_3": 0.01}
+
+
+# ---- what a file may say
+
+
+def test_defaults():
+    spec = spec_of()
+    assert spec.dataset.name == "small.npz"
+    assert (spec.dataset.options, spec.dataset.stand_in) == ({}, None)
+    assert spec.protocols == ("U", "H", "HN", "FN")
+    assert (spec.k, spec.ties, spec.seeds, spec.paper) == (50, "expected", (0, 1, 2, 3, 4), None)
+    assert spec.runs[0].label == "REG"
+
+
+def test_everything_that_can_be_said(tmp_path: Path):
+    text = """
+title: All
+notes: >
+  two
+  lines
+dataset:
+  - {name: wiki, options: {n_train: 100}, stand_in: {n_samples: 50}}
+  - mirflickr25k
+methods:
+  - fsh
+  - {label: mine, method: agsfh, params: {preset: paper, max_iter: 3}, printed: AGSFH, bits: [64]}
+sweep: {method: agsfh, params: {preset: paper}, bits: [32], over: {lambda: [1, 10.5], max_iter: [2]}}
+bits: [16, 32]
+seeds: [3, 5]
+protocols: [U, FN]
+k: all
+ties: best
+sections: [map, sensitivity]
+paper: 1
+"""
+    file = tmp_path / "mine.yaml"
+    file.write_text(text)
+    spec = load_spec(file)
+    assert (spec.name, spec.notes, spec.k, spec.seeds, spec.paper) == ("mine", "two lines", None, (3, 5), "1")
+    assert [dataset.name for dataset in spec.datasets] == ["wiki", "mirflickr25k"]
+    assert spec.dataset.options == {"n_train": 100}
+    assert [series.label for series in spec.lines] == ["FSH", "mine"]
+    assert [series.printed for series in spec.lines] == ["FSH", "AGSFH"]
+    assert [(s.group, s.x, s.params) for s in spec.runs[2:]] == [
+        ("lambda", 1.0, {"preset": "paper", "regression_weight": 1}),
+        ("lambda", 10.5, {"preset": "paper", "regression_weight": 10.5}),
+        ("max_iter", 2.0, {"preset": "paper", "max_iter": 2}),
+    ]
+    assert [spec.bits_of(series) for series in spec.runs] == [(16, 32), (64,), (32,), (32,), (32,)]
+    assert len(list(spec.points())) == 2 * (2 + 1 + 3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"colour": "red"}, "may have the keys title, notes, .* Got 'colour' instead"),
+        ({"title": ...}, "must have the key 'title'"),
+        ({"dataset": ...}, "must have the key 'dataset'"),
+        ({"dataset": []}, "must name a data set"),
+        ({"dataset": {"options": {}}}, "must have a 'name'"),
+        ({"dataset": {"name": "wiki", "options": {"colour": 1}}}, "'options' of data set wiki .* Got 'colour' instead"),
+        ({"dataset": {"name": "wiki", "stand_in": {"rows": 1}}}, "'stand_in' of data set wiki .* Got 'rows' instead"),
+        ({"methods": ...}, "must list 'methods', or a 'sweep'"),
+        ({"methods": "regression"}, "'methods' of tiny must be a list"),
+        ({"methods": ["nothing"]}, "must be among agsfh, .* Got 'nothing' instead"),
+        ({"methods": [{"label": "x"}]}, "must have the key 'method'"),
+        ({"methods": ["regression", "regression"]}, "must differ. Got 'REG' twice"),
+        ({"methods": [{"method": "regression", "colour": 1}]}, "Got 'colour' instead"),
+        ({"methods": [{"method": "regression", "params": {"wings": 1}}]}, "'params' of regression .* Got 'wings'"),
+        ({"methods": [{"method": "regression", "params": {"n_bits": 8}}]}, "'params' of regression .* Got 'n_bits'"),
+        ({"methods": [{"method": "regression", "params": 3}]}, "must be names and values. Got 3"),
+        ({"sweep": {"method": "agsfh"}}, "must have the key 'over'"),
+        ({"sweep": {"method": "agsfh", "over": {"wings": [1]}}}, "'params' of agsfh .* Got 'wings'"),
+        ({"sweep": {"method": "agsfh", "over": {"lambda": ["many"]}}}, "must be numbers. Got 'many'"),
+        ({"sweep": {"method": "agsfh", "over": []}}, "must name settings and their values"),
+        ({"bits": [12]}, "positive multiples of 8"),
+        ({"bits": 16}, "'bits' of tiny must be a list"),
+        ({"bits": []}, "positive multiples of 8"),
+        ({"seeds": 0}, "a number of seeds"),
+        ({"seeds": [-1]}, "a number of seeds"),
+        ({"protocols": ["U", "X"]}, "among U, H, HN, FN. Got 'X' instead"),
+        ({"protocols": []}, "must not be empty"),
+        ({"k": 0}, "at least 1, or all"),
+        ({"ties": "none"}, "among expected, stable, best, worst"),
+        ({"sections": ["fun"]}, "among map, topn"),
+        ({"paper": 9}, "among 1, 2, 3"),
+    ],
+)
+def test_what_is_wrong_is_said(changes, sentence):
+    with pytest.raises(DataError, match=sentence) as caught:
+        spec_of(**changes)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [None, 3, "text", ["a"]])
+def test_a_specification_is_keys_and_values(content):
+    with pytest.raises(DataError, match="must be a list of keys and values"):
+        parse_spec(content, "tiny")
+
+
+def test_no_such_specification():
+    with pytest.raises(DataError, match=r"or one of paper/figures, .*Got 'paper/table9', which is neither"):
+        load_spec("paper/table9")
+
+
+@pytest.mark.parametrize("text", ["a: [1", "\tx", "!!python/object/apply:os.getcwd []"])
+def test_what_is_not_plain_yaml_is_refused(tmp_path: Path, text: str):
+    file = tmp_path / "broken.yaml"
+    file.write_text(text)
+    with pytest.raises(DataError, match="must be a file of YAML"):
+        load_spec(file)
+
+
+def test_without_pyyaml_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
+    usual = builtins.__import__
+
+    def without(name: str, *rest: Any, **more: Any) -> Any:
+        if name == "yaml":
+            raise ImportError(name)
+        return usual(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(DataError, match=r"pip install 'fusehash\[bench\]'"):
+        load_spec("paper/table1")
+
+
+# ---- narrowing
+
+
+def test_narrowing():
+    spec = load_spec("paper/table1")
+    narrow = spec.narrowed(["AGSFH", "regression"], [32, 16], 2)
+    assert [series.label for series in narrow.runs] == ["AGSFH (paper)", "AGSFH (default)", "REG"]
+    assert (narrow.bits, narrow.seeds) == ((16, 32), (0, 1))
+    assert len(list(narrow.points())) == 3 * 2 * 2
+    assert [one.label for one in spec.narrowed(["agsfh (PAPER)"]).runs] == ["AGSFH (paper)"]
+    assert spec.narrowed() == spec
+
+
+def test_narrowing_respects_the_bits_of_a_series():
+    narrow = load_spec("paper/figures").narrowed(bits=[64])
+    assert [(series.label, narrow.bits_of(series)) for series in narrow.runs] == [("AGSFH (paper)", (64,))]
+    assert narrow.bits == (64,)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ({"only": ["wings"]}, "'--only' of paper/table1 must be among .*Got 'wings'"),
+        ({"bits": [24]}, "among 16, 32, 64, 128. Got 24"),
+        ({"n_seeds": 6}, "has 5 seeds. Got 6"),
+    ],
+)
+def test_narrowing_to_what_is_not_there(words, sentence):
+    with pytest.raises(DataError, match=sentence):
+        load_spec("paper/table1").narrowed(**words)
+
+
+def test_narrowing_to_nothing():
+    with pytest.raises(DataError, match="Nothing of paper/figures is left"):
+        load_spec("paper/figures").narrowed(["fsh"], [64])
