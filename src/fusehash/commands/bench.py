@@ -119,6 +119,7 @@ def report(
     """Print a table of SPEC from stored results alone, and write it with its figures as files."""
     from fusehash.experiments.metrics import collect
     from fusehash.experiments.report import terminal_table, write_report
+    from fusehash.experiments.retrieved import retrieval_examples
     from fusehash.experiments.store import ResultStore
 
     wanted, store = _spec(spec, only, bits, seeds), ResultStore(results)
@@ -126,7 +127,8 @@ def report(
     chosen = [one.value for one in formats or list(Format)]
     with progress(wanted.name) as step:
         found = collect(wanted, store, step)
-        written = write_report(wanted, store, out, formats=chosen, progress=step, results=found)
+        shown = retrieval_examples(found, store)
+        written = write_report(wanted, store, out, formats=chosen, progress=step, results=found, examples=shown)
     console.print(terminal_table(wanted, store, results=found))
     for file in written:
         console.print(f"Wrote {file}.", soft_wrap=True, markup=False)

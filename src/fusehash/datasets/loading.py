@@ -12,6 +12,7 @@ import numpy as np
 from fusehash.datasets.arrays import open_arrays
 from fusehash.datasets.base import PairedDataset
 from fusehash.datasets.layouts import Content, read_content
+from fusehash.datasets.photos import is_photo_folder, load_photos
 from fusehash.datasets.splits import SplitRule, make_split
 from fusehash.errors import DataError, ParameterError
 from fusehash.views import PairedViews
@@ -59,7 +60,8 @@ def load(
 
     Parameters
     ----------
-    name : "wiki", "mirflickr25k", "nuswide", "iaprtc12", "paired" (a generic file), or the path of a file
+    name : "wiki", "mirflickr25k", "nuswide", "iaprtc12", "paired" (a generic file), or the path of a file, or of a
+        folder of photos with captions (`fusehash.datasets.photos`)
     path : the file, or the folder that holds it; by default the folder named by the environment variable
         FUSEHASH_DATA, else the current one
     split_seed : seed of whatever is drawn at random; a split that the file itself holds needs none
@@ -75,6 +77,9 @@ def load(
     other 18,015 as database, 5,000 of them for training. NUS-WIDE: 2,000 queries, the others as database, 5,000 of
     them for training. Files: .npz and .mat (v5, v7.3) in the layouts of `fusehash.datasets.layouts`.
     """
+    folder = Path(name) if path is None else Path(path) / name
+    if is_photo_folder(folder):
+        return load_photos(folder, split_seed=split_seed, n_query=n_query, n_train=n_train)
     title, file, rule = _find(name, path)
     content = read_content(open_arrays(file))
     split = make_split(content, rule, n_query=n_query, n_train=n_train, seed=split_seed, name=file.name)

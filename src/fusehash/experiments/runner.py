@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fusehash.datasets import PairedDataset, load, make_paired
+from fusehash.datasets import PairedDataset, PhotoDataset, load, make_paired
 from fusehash.datasets.loading import BENCHMARKS
 from fusehash.errors import DataError, FusehashWarning, ParameterError
 from fusehash.evaluation.protocols import halves
@@ -30,6 +30,7 @@ from fusehash.parallel import n_cores
 
 ENCODE_ROWS = 8192
 WARM_UP_ROWS = 120
+THUMBNAIL_SIDE = 128
 
 
 @dataclass(frozen=True)
@@ -172,7 +173,21 @@ def describe(source: Source) -> DatasetRecord:
         options=source.spec.options,
         source=source.spec.name,
         created=now(),
+        **_to_look_at(dataset),
     )
+
+
+def _to_look_at(dataset: PairedDataset) -> dict[str, Any]:
+    """Captions and thumbnails of raw data; features cannot be looked at."""
+    if not isinstance(dataset, PhotoDataset):
+        return {}
+    pictures = dataset.thumbnails(THUMBNAIL_SIDE)
+    return {
+        "texts": list(dataset.texts),
+        "thumbnails": np.frombuffer(b"".join(pictures), np.uint8),
+        "ends": np.cumsum([len(picture) for picture in pictures], dtype=np.int64),
+        "label_names": list(dataset.label_names or ()),
+    }
 
 
 def longest_first(runs: Iterable[Planned]) -> list[Planned]:

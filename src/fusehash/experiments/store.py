@@ -13,7 +13,7 @@ import hashlib
 import json
 import platform
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from functools import cache, cached_property
@@ -126,6 +126,8 @@ class DatasetRecord:
     labels : int64 class numbers (1-d), or a uint8 0/1 matrix
     train, query, database : row numbers
     source, options : what `datasets.load` was asked for; stand_in : generated data took its place
+    texts, thumbnails, ends, label_names : of raw data, what a reader can look at: the caption of every row, JPEG files
+        one after the other with the place where each ends, and the labels in words
     """
 
     fingerprint: str
@@ -141,6 +143,15 @@ class DatasetRecord:
     options: dict[str, Any] = field(default_factory=dict)
     source: str = ""
     created: str = ""
+    texts: Sequence[str] = ()
+    thumbnails: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
+    ends: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    label_names: Sequence[str] = ()
+
+    def thumbnail(self, row: int) -> bytes:
+        """The picture of a row as a JPEG file."""
+        start = int(self.ends[row - 1]) if row else 0
+        return self.thumbnails[start : int(self.ends[row])].tobytes()
 
     @property
     def views(self) -> list[str]:
@@ -255,7 +266,7 @@ class ResultStore:
 
     def put_dataset(self, record: DatasetRecord) -> None:
         """Write the labels and rows of a data set."""
-        names = ("labels", "train", "query", "database")
+        names = ("labels", "train", "query", "database", "thumbnails", "ends")
         facts = {name: value for name, value in vars(record).items() if name not in (*names, "new")}
         facts["key"] = record.fingerprint
         _write(

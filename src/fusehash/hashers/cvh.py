@@ -57,7 +57,7 @@ class CVH(LinearHasher):
         self,
         *,
         n_bits: int = 64,
-        ridge: float = 1e-3,
+        ridge: float = 1e-2,
         random_state: Any = None,
         n_threads: int | None = None,
         callback: Progress | None = None,
