@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-_MODULES = ("bits", "datasets", "errors", "evaluation", "hashers", "search", "views")
+_MODULES = ("bits", "collection", "datasets", "encoders", "errors", "evaluation", "hashers", "search", "views")
 _NAMES = {
     "AGSFH": "fusehash.hashers.agsfh",
+    "Collection": "fusehash.collection",
     "HammingIndex": "fusehash.search",
     "PairedViews": "fusehash.views",
     "RegressionHasher": "fusehash.hashers.regression",
@@ -21,12 +22,15 @@ _NAMES = {
 
 __all__ = [
     "AGSFH",
+    "Collection",
     "HammingIndex",
     "PairedViews",
     "RegressionHasher",
     "__version__",
     "bits",
+    "collection",
     "datasets",
+    "encoders",
     "errors",
     "evaluation",
     "hashers",
@@ -36,7 +40,8 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from fusehash import bits, datasets, errors, evaluation, hashers, search, views
+    from fusehash import bits, collection, datasets, encoders, errors, evaluation, hashers, search, views
+    from fusehash.collection import Collection
     from fusehash.hashers import load
     from fusehash.hashers.agsfh import AGSFH
     from fusehash.hashers.regression import RegressionHasher

@@ -1,4 +1,7 @@
-"""`fusehash index` and `fusehash search`: indexes and code files from the command line."""
+"""`fusehash index` and `fusehash search`: collections, indexes and code files from the command line.
+
+A path that is a folder is a collection, and collection.py does the work; a file is an index of codes.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fusehash.commands import collection
 from fusehash.commands.terminal import FusehashGroup, print_json, stdout
 from fusehash.errors import DataError
 
@@ -17,16 +21,35 @@ if TYPE_CHECKING:
 
 ENGINES = "scan, numpy, multi-index, auto, faiss-ivf, faiss-hnsw"
 
-index_app = typer.Typer(
-    cls=FusehashGroup,
-    no_args_is_help=True,
-    help="Make an index of codes in a file, add to it, remove from it, look at it.",
-)
 
-SEARCH_EXAMPLE = "Example: fusehash search codes.db query-codes.npy -k 5 --json"
+class IndexGroup(FusehashGroup):
+    """`fusehash index PHOTOS` is short for `fusehash index build PHOTOS`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in self.commands and args[0] != "--help":
+            args = ["build", *args]
+        return super().parse_args(ctx, args)
+
+
+index_app = typer.Typer(
+    cls=IndexGroup,
+    no_args_is_help=True,
+    help="Make a searchable collection of a folder of pictures and texts, or an index of codes in a file; change it, "
+    "look at it.",
+    epilog="Example: fusehash index photos --captions captions.csv --out my.collection",
+)
+index_app.command("build", epilog=collection.BUILD_EXAMPLE)(collection.build)
+index_app.command("update", epilog=collection.UPDATE_EXAMPLE)(collection.update)
+index_app.command("reindex", epilog=collection.REINDEX_EXAMPLE)(collection.reindex)
+
+SEARCH_EXAMPLE = """Example: fusehash search my.collection "kids playing football" -k 5
+
+By image: fusehash search my.collection --image query.jpg --json
+
+Codes: fusehash search codes.db query-codes.npy -k 5 --json"""
 
 IndexPath = Annotated[Path, typer.Argument(metavar="INDEX", help="The index file.")]
-CodesPath = Annotated[Path, typer.Argument(metavar="CODES", help="A .npy file: a uint8 matrix, one packed code a row.")]
+EitherPath = Annotated[Path, typer.Argument(metavar="INDEX", help="The index file, or the folder of a collection.")]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
 
 
@@ -40,21 +63,42 @@ def create(
     if path.exists():
         raise DataError(f"There is a file at {path} already.")
     with _open(path, bits) as index:
-        _show(index.stats(), as_json)
+        collection.show_facts(index.stats(), as_json)
 
 
-@index_app.command(epilog="Example: fusehash index add codes.db model-codes.npy --ids item-ids.npy")
+@index_app.command(
+    epilog="""Example: fusehash index add codes.db model-codes.npy --ids item-ids.npy
+
+A collection: fusehash index add my.collection new-photos --captions new.csv
+
+One picture: fusehash index add my.collection cat.jpg --text "a cat on a wall" """
+)
 def add(
-    path: IndexPath,
-    codes: CodesPath,
+    path: EitherPath,
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SOURCE",
+            help="For an index: a .npy file, a uint8 matrix, one packed code a row. For a collection: a folder of "
+            "pictures, a picture, or a .csv or .jsonl file.",
+        ),
+    ],
     ids: Annotated[Path | None, typer.Option(help="A .npy file of integers, one a code; else ids count on.")] = None,
+    captions: collection.Captions = None,
+    text: collection.Text = None,
+    label: collection.Labels = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add codes to an index, all or none. An index that is not there yet is made."""
+    """Add codes to an index, or items to a collection, all or none. An index that is not there yet is made."""
+    if path.is_dir():
+        collection.refuse(ids=ids)
+        collection.take_in("add", path, source, captions, text, label, as_json)
+        return
+    collection.refuse("a collection", captions=captions, text=text, label=label)
     from fusehash.bits import check_codes
     from fusehash.search import HammingIndex
 
-    new, new_ids = check_codes(_load(codes), what=f"Codes in {codes}"), None if ids is None else _load(ids)
+    new, new_ids = check_codes(_load(source), what=f"Codes in {source}"), None if ids is None else _load(ids)
     n_bits = None
     if not path.exists():
         n_bits = new.shape[1] * 8
@@ -62,26 +106,31 @@ def add(
     with _open(path, n_bits) as index:
         given = index.add(new, new_ids)
         first, last = (int(given.min()), int(given.max())) if len(given) else (None, None)
-        _show({"added": len(given), "lowest_id": first, "highest_id": last, "count": len(index)}, as_json)
+        collection.show_facts(
+            {"added": len(given), "lowest_id": first, "highest_id": last, "count": len(index)}, as_json
+        )
 
 
 @index_app.command(
     epilog="Example: fusehash index remove codes.db 17 42     or: fusehash index remove codes.db --ids gone.npy"
 )
 def remove(
-    path: IndexPath,
+    path: EitherPath,
     numbers: Annotated[list[int] | None, typer.Argument(metavar="[ID]...", help="Ids to remove.")] = None,
     ids: Annotated[Path | None, typer.Option(help="A .npy file of ids to remove.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove codes by id, all or none."""
+    """Remove codes, or items of a collection, by id, all or none."""
     if bool(numbers) == (ids is not None):
         raise typer.BadParameter("give ids, or --ids with a file of them")
     import numpy as np
 
+    if path.is_dir():
+        collection.remove(path, numbers if ids is None else _load(ids).ravel().tolist(), as_json)
+        return
     with _open(path) as index:
         removed = index.remove(np.array(numbers) if ids is None else _load(ids))
-        _show({"removed": removed, "count": len(index)}, as_json)
+        collection.show_facts({"removed": removed, "count": len(index)}, as_json)
 
 
 @index_app.command(epilog="Example: fusehash index compact codes.db")
@@ -89,32 +138,54 @@ def compact(path: IndexPath, as_json: AsJson = False) -> None:
     """Merge small blocks and give space that removals have left back to the disk."""
     with _open(path) as index:
         index.compact()
-        _show(index.stats(), as_json)
+        collection.show_facts(index.stats(), as_json)
 
 
 @index_app.command(epilog="Example: fusehash index stats codes.db --json")
-def stats(path: IndexPath, as_json: AsJson = False) -> None:
-    """Number of codes, width, size in memory and on disk. Reads and checks the whole file."""
+def stats(path: EitherPath, as_json: AsJson = False) -> None:
+    """What an index or a collection holds, and its size. Reads and checks all codes."""
+    if path.is_dir():
+        collection.stats(path, as_json)
+        return
     with _open(path) as index:
-        _show(index.stats(), as_json)
+        collection.show_facts(index.stats(), as_json)
 
 
 def search(
     database: Annotated[
-        Path, typer.Argument(metavar="DATABASE", help="An index, or a .npy file of codes (ids are rows).")
+        Path,
+        typer.Argument(metavar="DATABASE", help="A collection, an index, or a .npy file of codes (ids are rows)."),
     ],
-    queries: Annotated[Path, typer.Argument(metavar="QUERIES", help="A .npy file of query codes.")],
+    query: Annotated[
+        str | None,
+        typer.Argument(metavar="[QUERY]", help="For a collection: a text. Else: a .npy file of query codes."),
+    ] = None,
     k: Annotated[int, typer.Option("-k", "--k", help="Results a query.", min=1)] = 10,
-    radius: Annotated[int | None, typer.Option(help="All codes at most so far away, instead of -k.", min=0)] = None,
-    allowed: Annotated[Path | None, typer.Option(help="A .npy file of the ids that may be found.")] = None,
-    engine: Annotated[str, typer.Option(help=f"One of {ENGINES}.")] = "scan",
-    threads: Annotated[int | None, typer.Option(help="Threads; all cores by default.", min=1)] = None,
+    image: collection.QueryImage = None,
+    like: collection.Like = None,
+    label: collection.QueryLabel = None,
+    rerank: collection.Rerank = True,
+    radius: Annotated[
+        int | None, typer.Option(help="Codes: all that are at most so far away, instead of -k.", min=0)
+    ] = None,
+    allowed: Annotated[Path | None, typer.Option(help="Codes: a .npy file of the ids that may be found.")] = None,
+    engine: Annotated[str, typer.Option(help=f"Codes: one of {ENGINES}.")] = "scan",
+    threads: Annotated[int | None, typer.Option(help="Codes: threads; all cores by default.", min=1)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find the nearest codes of every query, in order of (distance, id)."""
+    """Find the items of a collection that fit a text, an image or another item; or the nearest codes of codes."""
+    if database.is_dir():
+        collection.refuse(radius=radius, allowed=allowed, threads=threads)
+        collection.search(database, query, image, like, label, k, rerank, as_json)
+        return
+    if not database.exists():
+        raise DataError(f"There is no collection, index or file of codes at {database}.")
+    collection.refuse("a collection", image=image, like=like, label=label)
+    if query is None:
+        raise typer.BadParameter("a .npy file of query codes is needed.", param_hint="'QUERY'")
     import numpy as np
 
-    asked, chosen = _load(queries), None if allowed is None else _load(allowed)
+    asked, chosen = _load(Path(query)), None if allowed is None else _load(allowed)
     with _database(database, engine, threads) as index:
         if radius is None:
             distances, ids = index.search(asked, k, allowed=chosen)
@@ -153,18 +224,6 @@ def _load(path: Path) -> NDArray[Any]:
     if not isinstance(loaded, np.ndarray):
         raise DataError(f"{path} cannot be read: it is not a .npy file of numbers.")
     return loaded
-
-
-def _show(facts: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print_json(facts)
-        return
-    from rich.table import Table
-
-    table = Table(show_header=False)
-    for name, value in facts.items():
-        table.add_row(name.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value))
-    stdout().print(table)
 
 
 def _show_results(offsets: Any, distances: Any, ids: Any, as_json: bool) -> None:

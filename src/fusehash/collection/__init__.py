@@ -1,0 +1,21 @@
+"""Collections: pictures and texts in one folder, indexed and found across modalities."""
+
+from __future__ import annotations
+
+from fusehash.collection.collection import Collection
+from fusehash.collection.database import CollectionError, CorruptCollectionError
+from fusehash.collection.folder import is_collection
+from fusehash.collection.items import Hit, Item, NewItem, Report
+from fusehash.collection.sources import read_folder
+
+__all__ = [
+    "Collection",
+    "CollectionError",
+    "CorruptCollectionError",
+    "Hit",
+    "Item",
+    "NewItem",
+    "Report",
+    "is_collection",
+    "read_folder",
+]

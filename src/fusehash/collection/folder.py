@@ -1,0 +1,95 @@
+"""The folder of a collection: collection.json says what it was created with and never changes after that."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+from pathlib import Path
+
+from fusehash.collection.database import CollectionError, CorruptCollectionError, Database, sync_folder
+from fusehash.collection.encoding import EncoderSettings
+from fusehash.collection.store import APPLICATION_ID, FORMAT, SCHEMA, State
+from fusehash.collection.writing import Settings
+from fusehash.errors import ParameterError
+
+KIND, VERSION = "fusehash-collection", 1
+
+
+def create(target: Path, settings: Settings) -> None:
+    """Make the folder of an empty collection; it is there whole, or not at all."""
+    for view, encoder in (("image", settings.image), ("text", settings.text)):
+        _check_encoder(view, encoder)
+    try:
+        if target.exists() and (not target.is_dir() or any(target.iterdir())):
+            raise CollectionError(f"There is something at {target} already.")
+    except PermissionError as error:
+        raise CollectionError(f"The collection {target} could not be created: {error.strerror}.") from error
+    content = {
+        "format": KIND,
+        "version": VERSION,
+        "n_bits": settings.n_bits,
+        "random_state": settings.random_state,
+        "image": {"name": settings.image.name, "params": settings.image.params},
+        "text": {"name": settings.text.name, "params": settings.text.params},
+    }
+    draft = target.with_name(f".{target.name}.{secrets.token_hex(6)}.new")
+    try:
+        draft.mkdir()
+        database = Database.create(draft / "items.db", SCHEMA, APPLICATION_ID, FORMAT)
+        with database.writing() as connection:
+            State(settings.n_bits).write(connection)
+        database.close()
+        with (draft / "collection.json").open("w", encoding="utf-8") as file:
+            json.dump(content, file, indent=2)
+            file.flush()
+            os.fsync(file.fileno())
+        sync_folder(draft)
+        draft.rename(target)
+        sync_folder(target.parent)
+    except OSError as error:
+        shutil.rmtree(draft, ignore_errors=True)
+        reason = error.strerror or error
+        raise CollectionError(f"The collection {target} could not be created: {reason}.") from error
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+
+
+def is_collection(path: Path) -> bool:
+    """Whether a path looks like a collection, intact or not."""
+    return path.is_dir() and (path / "collection.json").exists()
+
+
+def read_settings(path: Path) -> Settings:
+    """collection.json, or why it is none."""
+    if not path.exists():
+        raise CollectionError(f"There is no collection at {path}.")
+    if not is_collection(path):
+        raise CorruptCollectionError(f"{path} is not a fusehash collection.")
+    try:
+        content = json.loads((path / "collection.json").read_text(encoding="utf-8"))
+        if content["format"] != KIND:
+            raise CorruptCollectionError(f"{path} is not a fusehash collection.")
+        if content["version"] != VERSION:
+            raise CorruptCollectionError(
+                f"The collection {path} has version {content['version']}; this fusehash reads version {VERSION}."
+            )
+        image, text = (EncoderSettings(content[v]["name"], dict(content[v]["params"])) for v in ("image", "text"))
+        return Settings(int(content["n_bits"]), int(content["random_state"]), image, text)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptCollectionError(f"The collection {path} is corrupt: collection.json is damaged.") from error
+    except OSError as error:
+        raise CollectionError(f"The collection {path} could not be read: {error.strerror}.") from error
+
+
+def _check_encoder(view: str, settings: EncoderSettings) -> None:
+    """Say at once that an encoder or its parameters do not exist, or are for another kind of item."""
+    from fusehash import encoders
+
+    encoders.make(settings.name, modality=view, **settings.params)
+    try:
+        json.dumps(settings.params)
+    except TypeError:
+        raise ParameterError("Collection.create", f"{view}_params", "made of JSON values", settings.params) from None

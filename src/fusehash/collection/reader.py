@@ -1,0 +1,255 @@
+"""The reading side of a collection: search, and look at what is there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+import numpy as np
+
+from fusehash import bits
+from fusehash.collection import overview, store
+from fusehash.collection.database import CorruptCollectionError, Database, check_header
+from fusehash.collection.folder import read_settings
+from fusehash.collection.items import Hit, Item
+from fusehash.collection.searching import GoneError, Snapshot, find
+from fusehash.collection.store import APPLICATION_ID, FORMAT, State
+from fusehash.errors import DataError
+from fusehash.hashers.checks import check_integer
+from fusehash.search import HammingIndex
+
+# Past this share of items that the model has not seen, stats() recommends a reindex.
+RECOMMEND_SHARE = 0.2
+_TRIES = 5
+
+T = TypeVar("T")
+Self = TypeVar("Self", bound="Reader")
+
+
+class Reader:
+    """What can be asked of a collection; `Collection` adds what changes it."""
+
+    def __init__(self, path: str | os.PathLike[str], *, timeout: float = 10.0) -> None:
+        self.path = Path(path).absolute()
+        self.settings = read_settings(self.path)
+        check_header(self.path / "items.db", APPLICATION_ID, FORMAT)
+        self._items = Database(self.path / "items.db", timeout=timeout)
+        self._snapshot: Snapshot | None = None
+        self._version: int | None = None
+        try:
+            with self._items.reading() as database:
+                store.check_schema(database, self.path)
+            if self._now().state.n_bits != self.settings.n_bits:
+                raise CorruptCollectionError(f"The collection {self.path} is corrupt: its files do not fit together.")
+        except BaseException:
+            self._items.close()
+            raise
+
+    # -- searching -----------------------------------------------------------------------------------------------
+
+    def search(
+        self,
+        text: str | None = None,
+        *,
+        image: Any = None,
+        like: int | None = None,
+        code: bytes | None = None,
+        k: int = 20,
+        label: str | None = None,
+        rerank: bool = True,
+    ) -> list[Hit]:
+        """The ``k`` items that fit best: to a text, an image (path, bytes or PIL image), an item's id, or a code.
+
+        ``label`` narrows the search to items with that label. ``rerank`` orders the nearest codes by what the signs of
+        the query alone do not tell; it has no effect on a query that is itself a code.
+        """
+        if sum(given is not None for given in (text, image, like, code)) != 1:
+            raise DataError("A search needs exactly one of text, image, like and code.")
+        check_integer("Collection.search", "k", k, low=1)
+
+        def work(snapshot: Snapshot) -> list[Hit]:
+            allowed = self._allowed(snapshot, label, like)
+            if like is not None:
+                query = self._code_of(snapshot, like)
+            elif code is not None:
+                query = self._check_code(code)
+            else:
+                query = self._project(snapshot, text, image)
+            found = find(snapshot, query, k, allowed=allowed, rerank=rerank and like is None and code is None)
+            with self._items.reading() as database:
+                items = [store.items(database, "WHERE id = ?", (one.id,)) for one in found]
+            hits = zip(found, items, strict=True)
+            return [Hit(one.id, one.distance, one.score, item[0], one.code) for one, item in hits if item]
+
+        return self._attempt(work)
+
+    def query_code(self, *, text: str | None = None, image: Any = None) -> bytes:
+        """The code of a text or an image, as `search` takes it."""
+        if (text is None) == (image is None):
+            raise DataError("A query code needs exactly one of text and image.")
+        return self._attempt(lambda snapshot: bits.pack(self._project(snapshot, text, image)[None])[0].tobytes())
+
+    def _project(self, snapshot: Snapshot, text: str | None, image: Any) -> Any:
+        if text is not None:
+            if not isinstance(text, str) or not text.strip():
+                raise DataError("A text to search for must have at least one word. Got none.")
+            return snapshot.project("text", text.strip())
+        return snapshot.project("image", image)
+
+    def _allowed(self, snapshot: Snapshot, label: str | None, like: int | None) -> Any:
+        """Ids that may be found, or None for all; what an item is like does not include itself."""
+        if label is not None:
+            with self._items.reading() as database:
+                rows = database.execute("SELECT id FROM label WHERE name = ?", (label,)).fetchall()
+            return np.array([id for (id,) in rows if id != like], np.int64)
+        return None if like is None else snapshot.index.ids != like
+
+    def _code_of(self, snapshot: Snapshot, id: int) -> Any:
+        if id not in snapshot.index:
+            raise DataError(f"An item to search by must be in the collection and have a code. Id {id} has none.")
+        return bits.unpack(snapshot.index.get([id]), snapshot.state.n_bits)[0].astype(np.float64)
+
+    def _check_code(self, code: bytes) -> Any:
+        n_bits = self.settings.n_bits
+        if not isinstance(code, bytes | bytearray) or len(code) != n_bits // 8:
+            raise DataError(f"A code of this collection must be {n_bits // 8} bytes. Got {code!r} instead.")
+        return bits.unpack(np.frombuffer(bytes(code), np.uint8)[None], n_bits)[0].astype(np.float64)
+
+    def _now(self) -> Snapshot:
+        """The collection as last committed by anyone."""
+        with self._items.lock:
+            version = self._items.data_version()
+            if self._snapshot is None or version != self._version:
+                with self._items.reading() as database:
+                    state = State.read(database, self.path)
+                    before = self._snapshot
+                    if before is None or state.generation != before.state.generation:
+                        index = HammingIndex(state.n_bits)
+                        ids, codes = store.read_codes(database, state, self.path)
+                        index.add(codes, ids)
+                        if before is None:
+                            self._snapshot = Snapshot(self.path, state, index)
+                        else:
+                            self._snapshot = before.successor(state, index)
+                self._version = version
+            assert self._snapshot is not None
+            return self._snapshot
+
+    def _attempt(self, work: Callable[[Snapshot], T]) -> T:
+        """Do something with the current state; once more where a writer has just put other files in place."""
+        for _ in range(_TRIES):
+            with suppress(GoneError):
+                return work(self._now())
+            with self._items.lock:
+                self._version = None
+        raise CorruptCollectionError(
+            f"The collection {self.path} is corrupt: its model or an encoder is missing; a reindex makes it anew."
+        )
+
+    # -- looking -------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        with self._items.reading() as database:
+            return int(database.execute("SELECT count(*) FROM item").fetchone()[0])
+
+    def item(self, id: int) -> Item:
+        """One item."""
+        with self._items.reading() as database:
+            found = store.items(database, "WHERE id = ?", (int(id),))
+        if not found:
+            raise DataError(f"Ids must be in the collection. Id {id} is not.")
+        return found[0]
+
+    def items(self, offset: int = 0, limit: int = 100, label: str | None = None) -> list[Item]:
+        """Items in order of id."""
+        check_integer("Collection.items", "offset", offset, low=0)
+        check_integer("Collection.items", "limit", limit, low=1)
+        narrowed = "" if label is None else "WHERE id IN (SELECT id FROM label WHERE name = ?)"
+        values = () if label is None else (label,)
+        with self._items.reading() as database:
+            return store.items(database, f"{narrowed} ORDER BY id LIMIT ? OFFSET ?", (*values, limit, offset))
+
+    def labels(self) -> dict[str, int]:
+        """How many items have each label, most frequent first."""
+        with self._items.reading() as database:
+            query = "SELECT name, count(*) FROM label GROUP BY name ORDER BY count(*) DESC, name"
+            return dict(database.execute(query).fetchall())
+
+    def thumbnail(self, id: int) -> bytes | None:
+        """A small JPEG of an item's image, or None where it has none."""
+        with self._items.reading() as database:
+            query = "SELECT jpeg FROM thumbnail WHERE image = (SELECT image FROM item WHERE id = ?)"
+            found = database.execute(query, (int(id),)).fetchone()
+        return None if found is None else bytes(found[0])
+
+    def stats(self) -> dict[str, Any]:
+        """What the collection holds, and whether it is time for a reindex."""
+        snapshot = self._now()
+        query = (
+            "SELECT count(*), count(image), count(text), sum(image IS NOT NULL AND text IS NOT NULL), "
+            "sum(problem IS NOT NULL), sum(NOT trained) FROM item"
+        )
+        with self._items.reading() as database:
+            total, images, texts, pairs, broken, unseen = (n or 0 for n in database.execute(query).fetchone())
+        trained = bool(snapshot.state.model)
+        advice = ""
+        if total and not trained:
+            advice = "Nothing can be searched yet: at least 2 items with different images or texts are needed."
+        elif unseen > RECOMMEND_SHARE * total:
+            advice = f"{unseen:,} of {total:,} items came after the codes were learned; a reindex is recommended."
+        return {
+            "path": str(self.path),
+            "items": total,
+            "images": images,
+            "texts": texts,
+            "pairs": pairs,
+            "broken_images": broken,
+            "n_bits": snapshot.state.n_bits,
+            "codes": snapshot.state.codes,
+            "trained": trained,
+            "after_training": unseen if trained else 0,
+            "reindex_recommended": bool(advice),
+            "advice": advice,
+            "image_encoder": self.settings.image.name,
+            "text_encoder": self.settings.text.name,
+            "bytes": sum(_size(path) for path in self.path.iterdir()),
+        }
+
+    def clusters(self, count: int = 12) -> list[dict[str, Any]]:
+        """Groups of alike items, largest first: {"words", "examples" (ids), "size"}."""
+        check_integer("Collection.clusters", "count", count, low=1)
+        snapshot = self._now()
+        ids = snapshot.index.ids
+        with self._items.reading() as database:
+            said = overview.words_of(database, ids)
+        return overview.clusters(said, ids, snapshot.index.get(ids), snapshot.state.n_bits, count)
+
+    def code_stats(self) -> dict[str, Any]:
+        """How the codes use their bits, and the distances of random pairs."""
+        snapshot = self._now()
+        return overview.code_stats(snapshot.index.get(snapshot.index.ids), snapshot.state.n_bits)
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._items.close()
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.settings.n_bits} bits in {self.path}>"
+
+
+def _size(path: Path) -> int:
+    with suppress(OSError):  # a writer may just have removed it
+        return path.stat().st_size
+    return 0

@@ -1,0 +1,164 @@
+"""Where items come from: a folder of pictures, with captions in a file or beside each picture.
+
+    PHOTOS/                     every image under it; a.txt beside a.jpg is its text
+    captions.csv                columns image, caption (or text), and if wanted labels (separated by ;) and id
+    captions.jsonl              one {"image": ..., "text": ..., "labels": [...], "id": ...} a line
+    texts.csv, texts.jsonl      the same without images
+
+An image is named relative to PHOTOS (or PHOTOS/images). A name that leads out of the folder, by "..", as an absolute
+path or through a link, is refused: a captions file from elsewhere must not make other files of this machine public.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fusehash.collection.entries import content_hash
+from fusehash.collection.items import NewItem
+from fusehash.errors import DataError, warn
+
+IMAGE_SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".gif", ".webp", ".bmp", ".tif", ".tiff"))
+TABLE_SUFFIXES = frozenset((".csv", ".tsv", ".jsonl", ".ndjson"))
+FOUND_BY_ITSELF = ("captions.csv", "captions.jsonl")
+MAX_TEXT_BYTES = 1 << 20
+
+csv.field_size_limit(MAX_TEXT_BYTES)
+
+
+def read_folder(photos: str | Path, captions: str | Path | None = None) -> Iterator[NewItem]:
+    """The items of a folder, in order of their keys' first mention: captioned ones first, then other images.
+
+    ``photos`` may also be an image, or a file of captions alone.
+    """
+    root, table = Path(photos), None if captions is None else Path(captions)
+    if not root.exists():
+        raise DataError(f"The pictures were looked for at {root}, where there is nothing.")
+    if root.is_file():
+        if root.suffix.lower() in TABLE_SUFFIXES and table is None:
+            root, table = root.absolute().parent, root
+            yield from _captioned(root, table).values()
+            return
+        if root.suffix.lower() not in IMAGE_SUFFIXES:
+            raise DataError(f"A folder of pictures, an image, or a .csv or .jsonl file is needed. Got {root}.")
+        yield NewItem(root.name, root, _beside(root))
+        return
+    if table is None:
+        table = next((root / name for name in FOUND_BY_ITSELF if (root / name).is_file()), None)
+    items = {} if table is None else _captioned(root, table)
+    yield from items.values()
+    base = root.resolve()
+    named = {item.image.resolve() for item in items.values() if isinstance(item.image, Path)}
+    for path in _images(root):
+        resolved = path.resolve()
+        if not resolved.is_relative_to(base):
+            warn(f"The link {path} leads out of the folder and is passed over.")
+        elif resolved not in named:
+            yield NewItem(path.relative_to(root).as_posix(), path, _beside(path))
+
+
+def _captioned(root: Path, table: Path) -> dict[str, NewItem]:
+    """The items that a file of captions names; several captions of one image become one text."""
+    items: dict[str, NewItem] = {}
+    base = root.resolve()
+    for line, row in _rows(table):
+        where = f"{table.name}, line {line}"
+        name, text = _string(row, "image", where), _string(row, "text", where) or _string(row, "caption", where)
+        labels = _labels(row.get("labels"), where)
+        if not name and not text:
+            continue
+        image = _inside(root, base, name, where) if name else None
+        key = _string(row, "id", where) or (image.relative_to(root).as_posix() if image else _text_key(text))
+        if key in items:
+            other = items[key]
+            if other.image != image:
+                raise DataError(f"An id must stand for one item. {where}: {key!r} is used for two images.")
+            text = "\n".join(dict.fromkeys(part for part in (other.text, text) if part))
+            labels = tuple(dict.fromkeys((*other.labels, *labels)))
+        items[key] = NewItem(key, image, text or (_beside(image) if image else None), labels)
+    return items
+
+
+def _rows(table: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line number, fields) of a captions file."""
+    if not table.is_file():
+        raise DataError(f"The captions were looked for at {table}, where there is no file.")
+    if table.suffix.lower() not in TABLE_SUFFIXES:
+        raise DataError(f"Captions must be a .csv, .tsv or .jsonl file. Got {table.name}.")
+    try:
+        with table.open(encoding="utf-8-sig", newline="") as file:
+            if table.suffix.lower() in (".jsonl", ".ndjson"):
+                for number, line in enumerate(file, start=1):
+                    if line.strip():
+                        row = json.loads(line)
+                        if not isinstance(row, dict):
+                            raise DataError(f"Each line of {table.name} must be a JSON object. Line {number} is not.")
+                        yield number, row
+                return
+            reader = csv.DictReader(file, delimiter="\t" if table.suffix.lower() == ".tsv" else ",", restkey="")
+            names = [(name or "").strip().lower() for name in reader.fieldnames or ()]
+            if not {"caption", "text", "image"} & set(names):
+                raise DataError(
+                    f"The first line of {table.name} must name its columns: image, caption and, if wanted, labels. "
+                    f"Got {', '.join(names) or 'nothing'}."
+                )
+            reader.fieldnames = names
+            for row in reader:
+                yield reader.line_num, row
+    except (UnicodeError, json.JSONDecodeError, csv.Error) as error:
+        raise DataError(f"{table.name} cannot be read as UTF-8 text with one item a line: {error}.") from error
+
+
+def _inside(root: Path, base: Path, name: str, where: str) -> Path:
+    """The file that a name stands for, if it lies in the folder."""
+    if "\0" in name or Path(name).is_absolute() or "\\" in name or ".." in Path(name).parts or Path(name).drive:
+        raise DataError(f"An image must be named relative to its folder and lie in it. {where}: got {name!r}.")
+    found = next((path for path in (root / name, root / "images" / name) if path.exists()), root / name)
+    if not found.resolve().is_relative_to(base):
+        raise DataError(f"An image must lie in its folder. {where}: {name!r} is a link that leads out of it.")
+    return found
+
+
+def _images(root: Path) -> Iterator[Path]:
+    """Every image under a folder, sorted; hidden folders and collections are passed over."""
+    for folder, folders, files in os.walk(root):
+        here = Path(folder)
+        folders[:] = sorted(
+            name for name in folders if not name.startswith(".") and not (here / name / "collection.json").is_file()
+        )
+        for name in sorted(files):
+            if not name.startswith(".") and Path(name).suffix.lower() in IMAGE_SUFFIXES:
+                yield here / name
+
+
+def _beside(image: Path) -> str | None:
+    """The text of the same name beside an image."""
+    path = image.with_suffix(".txt")
+    if path.is_symlink() or not path.is_file():
+        return None
+    with path.open("rb") as file:
+        return file.read(MAX_TEXT_BYTES).decode("utf-8-sig", "replace").strip() or None
+
+
+def _string(row: dict[str, Any], name: str, where: str) -> str:
+    value = row.get(name)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        value = str(value)
+    if value is not None and not isinstance(value, str):
+        raise DataError(f"'{name}' must be a string. {where}: got {type(value).__name__}.")
+    return (value or "").strip()
+
+
+def _labels(value: Any, where: str) -> tuple[str, ...]:
+    names = value.split(";") if isinstance(value, str) else value or ()
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise DataError(f"'labels' must be a list of strings, or one string with ; between them. {where}.")
+    return tuple(dict.fromkeys(name.strip() for name in names if name.strip()))
+
+
+def _text_key(text: str) -> str:
+    return f"text-{content_hash(text.encode()).hex()[:16]}"

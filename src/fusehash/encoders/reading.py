@@ -1,0 +1,168 @@
+"""Images from anywhere, safely: size checked before decoding, turned upright, always RGB; else one clear sentence."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from fusehash.errors import DataError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+ImageLike: TypeAlias = "str | Path | bytes | Image"
+
+FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF")
+# About 200 MB decoded. A few kilobytes of file can claim far more than that.
+MAX_PIXELS = 64_000_000
+ORIENTATION = 0x0112  # EXIF tag
+THUMBNAIL_QUALITY = 85
+
+
+class ImageError(DataError):
+    """An image cannot be read."""
+
+
+def open_image(source: ImageLike, *, max_pixels: int = MAX_PIXELS, side: int | None = None) -> Image:
+    """The image as RGB, upright as its EXIF data say; the first frame of an animation; on white where transparent.
+
+    Parameters
+    ----------
+    source : a path, the bytes of a file, or a PIL image. Files may be JPEG, PNG, GIF, WEBP, BMP or TIFF.
+    max_pixels : larger images are refused before they are decoded.
+    side : where given, a JPEG may be decoded at a fraction of its size, neither side below this one. It saves most of
+        the time that a photo takes.
+    """
+    module = _pillow()
+    if isinstance(source, module.Image):
+        return _decoded(source, "The image", max_pixels, None)
+    name, file = _opened(source)
+    try:
+        with file, module.open(file, formats=FORMATS) as image:
+            return _decoded(image, name, max_pixels, side)
+    except ImageError:
+        raise
+    except module.UnidentifiedImageError:
+        raise ImageError(f"{name} must be a JPEG, PNG, GIF, WEBP, BMP or TIFF image. It is something else.") from None
+    except (module.DecompressionBombError, module.DecompressionBombWarning):
+        raise ImageError(f"{name} must have at most {max_pixels:,} pixels. It claims to have more.") from None
+    except Exception as error:  # decoders of damaged files raise nearly anything
+        raise ImageError(f"{name} must be an intact image. It is damaged ({_reason(error)}).") from error
+
+
+def thumbnail(image: Image, side: int = 256) -> bytes:
+    """A JPEG no wider and no higher than `side`, without EXIF data."""
+    small = image.convert("RGB")
+    small.thumbnail((side, side))
+    small.info.clear()
+    buffer = BytesIO()
+    small.save(buffer, "JPEG", quality=THUMBNAIL_QUALITY)
+    return buffer.getvalue()
+
+
+def _pillow() -> Any:
+    try:
+        import PIL.Image
+    except ImportError as error:
+        raise DataError("Reading images needs the package pillow; pip install 'fusehash[images]' brings it.") from error
+    return PIL.Image
+
+
+def _opened(source: Any) -> tuple[str, Any]:
+    """What to call the source in a sentence, and its content as a file."""
+    if isinstance(source, bytes | bytearray | memoryview):
+        if not source:
+            raise ImageError("The image must have content. It is empty.")
+        return "The image", BytesIO(source)
+    if not isinstance(source, str | Path):
+        raise ImageError(f"An image must be a path, bytes or a PIL image. Got {type(source).__name__} instead.")
+    path = Path(source)
+    name = repr(str(path))  # names can hold anything
+    try:
+        if not path.is_file():  # a pipe or a device could block for ever
+            told = "It is no file" if path.exists() else "There is no such file"
+            raise ImageError(f"{name} must be an image file. {told}.")
+        if path.stat().st_size == 0:
+            raise ImageError(f"{name} must have content. It is empty.")
+        return name, path.open("rb")
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+        if isinstance(error, ImageError):
+            raise
+        raise ImageError(f"{name} must be a file that can be read ({_reason(error)}).") from error
+
+
+def _decoded(image: Image, name: str, max_pixels: int, side: int | None) -> Image:
+    width, height = image.size
+    if width < 1 or height < 1:
+        raise ImageError(f"{name} must have pixels. It is {width} x {height}.")
+    if width * height > max_pixels:
+        raise ImageError(f"{name} must have at most {max_pixels:,} pixels. It claims {width:,} x {height:,}.")
+    try:
+        if side is not None:
+            image.draft(None, (side, side))
+        image.load()
+        turned = _upright(image)
+        return _to_rgb(turned)
+    except Exception as error:  # see open_image; also a PIL image whose file has gone
+        raise ImageError(f"{name} must be an intact image. It is damaged ({_reason(error)}).") from error
+
+
+def _upright(image: Image) -> Image:
+    """Turned and mirrored as EXIF says. Asked after loading, as TIFF files are turned then."""
+    from PIL.Image import Transpose
+
+    try:
+        orientation = image.getexif().get(ORIENTATION)
+    except Exception:  # damaged EXIF data: viewers show such an image as it lies
+        return image
+    how = {
+        2: Transpose.FLIP_LEFT_RIGHT,
+        3: Transpose.ROTATE_180,
+        4: Transpose.FLIP_TOP_BOTTOM,
+        5: Transpose.TRANSPOSE,
+        6: Transpose.ROTATE_270,
+        7: Transpose.TRANSVERSE,
+        8: Transpose.ROTATE_90,
+    }.get(orientation)
+    return image if how is None else image.transpose(how)
+
+
+def _to_rgb(image: Image) -> Image:
+    import PIL.Image
+
+    if image.mode.startswith(("I", "F")):
+        image = PIL.Image.fromarray(_to_bytes(np.asarray(image), whole=image.mode != "F"))
+    if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
+        image = image.convert("RGBA")
+        white = PIL.Image.new("RGBA", image.size, (255, 255, 255, 255))
+        image = PIL.Image.alpha_composite(white, image)
+    plain = image.convert("RGB")
+    if plain is image or plain.info:
+        plain = plain.copy()  # the caller's own image stays as it is
+        plain.info.clear()  # no EXIF data that would turn it twice
+        plain.getexif().clear()
+    return plain
+
+
+def _to_bytes(values: Any, *, whole: bool) -> Any:
+    """Deep grey values to 0..255. Their scale is not told by the file: the smallest usual one that holds them all."""
+    # 16-bit files come as "I;16"; dividing by 257 maps 65,535 to 255.
+    numbers = np.nan_to_num(np.asarray(values, dtype=np.float64), nan=0.0, posinf=0.0, neginf=0.0).clip(0)
+    if values.dtype.itemsize == 2:
+        top = 65535.0
+    else:
+        largest = float(numbers.max())
+        scales = (255.0, 65535.0) if whole else (1.0, 255.0, 65535.0)
+        top = next((scale for scale in scales if largest <= scale), largest)
+    return np.floor(numbers / top * 255.0 + 0.5).astype(np.uint8)
+
+
+def _reason(error: BaseException) -> str:
+    """A short reason; never a whole dump of what was read."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    told = " ".join(str(error).split()).rstrip(".")
+    return told[:120] if told else type(error).__name__

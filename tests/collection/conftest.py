@@ -1,0 +1,99 @@
+"""Small pictures and texts that belong together, and collections of them with encoders that cost nothing."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import fusehash
+from fusehash.collection import Collection, NewItem
+
+COLOURS = {"red": (200, 30, 30), "green": (30, 200, 30), "blue": (30, 30, 200), "yellow": (200, 200, 30)}
+Draw = Callable[[str, int], bytes]
+Items = Callable[[int], list[NewItem]]
+
+
+@pytest.fixture
+def fakes(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """The encoders of fake_encoders.py in the place of the real ones."""
+    spec = importlib.util.spec_from_file_location("fake_encoders", Path(__file__).with_name("fake_encoders.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    names = [name for name in sys.modules if name.split(".")[:2] == ["fusehash", "encoders"]]
+    before = {name: sys.modules[name] for name in names}
+    held = fusehash.__dict__.get("encoders")
+    module.install()
+    yield module
+    for name in ("fusehash.encoders", "fusehash.encoders.reading"):
+        sys.modules.pop(name, None)
+    sys.modules.update(before)
+    fusehash.__dict__.pop("encoders", None)
+    if held is not None:
+        fusehash.__dict__["encoders"] = held
+
+
+@pytest.fixture(scope="session")
+def stress() -> bool:
+    """Whether the long tests are wanted: FUSEHASH_STRESS=1."""
+    return os.environ.get("FUSEHASH_STRESS") == "1"
+
+
+@pytest.fixture(scope="session")
+def draw() -> Draw:
+    """`draw("red", 3)`: the third red picture, as PNG bytes."""
+
+    def picture(colour: str, number: int) -> bytes:
+        rng = np.random.default_rng([number, *colour.encode()])
+        pixels = np.clip(np.array(COLOURS[colour]) + rng.normal(0, 25, (16, 16, 3)), 0, 255).astype(np.uint8)
+        file = io.BytesIO()
+        Image.fromarray(pixels).save(file, "PNG")
+        return file.getvalue()
+
+    return picture
+
+
+@pytest.fixture(scope="session")
+def items(draw: Draw) -> Items:
+    """`items(40)`: coloured pictures with a text and a label each."""
+
+    def some(count: int) -> list[NewItem]:
+        colours = [list(COLOURS)[i % 4] for i in range(count)]
+        return [
+            NewItem(f"{colour}{i}", draw(colour, i), f"a {colour} thing number{i % 5}", (colour, f"mod{i % 2}"))
+            for i, colour in enumerate(colours)
+        ]
+
+    return some
+
+
+@pytest.fixture
+def photos(tmp_path: Path, items: Items) -> Path:
+    """A folder of 24 pictures with a text beside each, changed long ago."""
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for item in items(24):
+        assert isinstance(item.image, bytes)
+        assert item.text
+        (folder / f"{item.key}.png").write_bytes(item.image)
+        (folder / f"{item.key}.txt").write_text(item.text)
+        os.utime(folder / f"{item.key}.png", (1_700_000_000, 1_700_000_000))
+    return folder
+
+
+@pytest.fixture
+def small(tmp_path: Path, fakes: ModuleType, items: Items) -> Iterator[Collection]:
+    """A collection of 40 items."""
+    with Collection.create(tmp_path / "small.collection", n_bits=32) as collection:
+        collection.build(items(40))
+        yield collection

@@ -1,0 +1,147 @@
+"""`fusehash index PHOTOS` and `fusehash search COLLECTION` as a user meets them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from fusehash.cli import app
+
+
+def call(*words: object) -> Result:
+    return CliRunner().invoke(
+        app, [str(word) for word in words], env={"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
+    )
+
+
+def told(*words: object) -> Any:
+    result = call(*words, "--json")
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def wrong(*words: object) -> str:
+    """Exit 1, one line on stderr, nothing on stdout."""
+    result = call(*words)
+    assert result.exit_code == 1, (words, result.output)
+    assert not result.stdout
+    assert len(result.stderr.strip().splitlines()) == 1, result.stderr
+    assert "Traceback" not in result.stderr
+    return result.stderr
+
+
+@pytest.fixture
+def made(photos: Path, tmp_path: Path, fakes: Any) -> Path:
+    assert told("index", photos, "--out", tmp_path / "my.collection", "--bits", 16)["added"] == 24
+    return tmp_path / "my.collection"
+
+
+def test_from_a_folder_to_results(made, photos):
+    found = told("search", made, "a red thing", "-k", 3)
+    assert len(found) == 3
+    assert all("red" in hit["text"] for hit in found)
+    assert set(found[0]) == {"id", "distance", "score", "key", "text", "labels"}
+    assert told("search", made, "--image", photos / "blue2.png", "-k", 1)[0]["text"].startswith("a blue")
+    assert len(told("search", made, "--like", 1, "-k", 5)) == 5
+    plain = told("search", made, "a red thing", "-k", 24, "--no-rerank")
+    assert [hit["distance"] for hit in plain] == sorted(hit["distance"] for hit in plain)
+
+
+def test_tables_and_words(made, photos):
+    table = call("search", made, "a red thing", "-k", 2)
+    assert table.exit_code == 0
+    for word in ("id", "distance", "key", "caption", "a red thing", ".png"):
+        assert word in table.stdout
+    again = call("index", photos, "--out", made)
+    assert "unchanged 24" in again.stdout
+    assert "Next: fusehash search" in again.stdout
+    assert "24" in call("index", "stats", made).stdout
+
+
+def test_options_may_come_first(photos, tmp_path, fakes):
+    assert told("index", "--out", tmp_path / "c", photos)["added"] == 24
+    assert told("index", "build", photos, "--out", tmp_path / "c")["unchanged"] == 24
+
+
+def test_captions_labels_add_update_remove_reindex(photos, tmp_path, fakes, draw):
+    table = tmp_path / "captions.csv"
+    rows = [f"{path.name},a {path.stem} picture,{path.stem[:3]}" for path in sorted(photos.glob("*.png"))]
+    table.write_text("\n".join(["image,caption,labels", *rows]))
+    out = tmp_path / "c"
+    assert told("index", photos, "--captions", table, "--out", out)["trained"]
+    assert {label for hit in told("search", out, "red0", "--label", "red") for label in hit["labels"]} == {"red"}
+    one = tmp_path / "one.png"
+    one.write_bytes(draw("red", 90))
+    report = told("index", "add", out, one, "--text", "one more", "--label", "x", "--label", "y")
+    assert report["added"] == 1
+    (id,) = report["ids"]
+    (hit,) = told("search", out, "one more", "--label", "x")
+    assert (hit["id"], hit["labels"]) == (id, ["x", "y"])
+    assert told("index", "update", out, one, "--text", "other words")["changed"] == 1
+    texts = tmp_path / "texts.jsonl"
+    texts.write_text('{"id": "t1", "text": "only text"}\n')
+    assert told("index", "add", out, texts)["added"] == 1
+    assert told("index", "remove", out, id)["removed"] == 1
+    gone = tmp_path / "gone.npy"
+    np.save(gone, np.array([1, 2]))
+    assert told("index", "remove", out, "--ids", gone)["removed"] == 2
+    assert told("index", "reindex", out)["trained"]
+    assert told("index", "stats", out)["items"] == 23
+
+
+def test_broken_pictures_are_told_on_stderr(photos, tmp_path, fakes):
+    for i in range(12):
+        (photos / f"broken{i:02}.jpg").write_bytes(b"x")
+    result = call("index", photos, "--out", tmp_path / "c")
+    assert result.exit_code == 0
+    assert "broken00.jpg: the image cannot be read." in result.stderr
+    assert "and 2 more like these" in result.stderr
+    assert "Added 24" in result.stdout
+
+
+def test_what_is_wrong_takes_one_line_and_status_1(made, photos, tmp_path):
+    outside = tmp_path / "bad.csv"
+    outside.write_text("image,caption\n../x.jpg,t\n")
+    (tmp_path / "nothing").mkdir()
+    (tmp_path / "file").touch()
+    assert "nothing" in wrong("index", tmp_path / "missing", "--out", tmp_path / "c")
+    assert "has none" in wrong("index", tmp_path / "nothing", "--out", tmp_path / "c")
+    assert "lie in it" in wrong("index", photos, "--captions", outside, "--out", tmp_path / "c")
+    assert "already" in wrong("index", "create", made)
+    assert "which stays" in wrong("index", photos, "--out", made, "--bits", 32)
+    assert "not a fusehash collection" in wrong("index", photos, "--out", photos)
+    wrong("index", photos, "--out", tmp_path / "file")
+    wrong("index", photos, "--out", tmp_path / "none" / "c")
+    wrong("index", photos, "--out", tmp_path / "c", "--bits", 12)
+    wrong("index", photos, "--out", tmp_path / "c", "--image-encoder", "magic")
+    assert "no collection" in wrong("search", tmp_path / "missing", "words")
+    assert "not a fusehash collection" in wrong("search", photos, "words")
+    assert "Id 999" in wrong("search", made, "--like", 999)
+    wrong("search", made, "--image", tmp_path / "missing.jpg")
+    wrong("index", "remove", made, 999)
+    wrong("index", "add", made, photos)
+    assert not (tmp_path / "c").exists()
+    assert told("index", "stats", made)["items"] == 24
+
+
+def test_wrong_usage_is_status_2(made, photos):
+    for words in (
+        ("index", photos), ("search", made), ("search", made, "a", "--like", 1), ("search", made, "a", "--radius", 1),
+        ("index", "add", made, photos, "--text", "t"), ("index", "add", made, photos, "--ids", "x.npy"),
+        ("index", "remove", made), ("index", "reindex"), ("index", photos, "--nonsense"),
+    ):  # fmt: skip
+        assert call(*words).exit_code == 2, words
+
+
+@pytest.mark.parametrize(
+    "words", [("index",), ("index", "build"), ("index", "add"), ("index", "update"), ("index", "reindex"), ("search",)]
+)
+def test_help_shows_an_example(words):
+    help_text = " ".join(call(*words, "--help").stdout.split())
+    assert f"Example: fusehash {words[0]}" in help_text
+    assert ".collection" in help_text

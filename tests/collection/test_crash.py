@@ -1,0 +1,26 @@
+"""What has been acknowledged survives kill -9; what was cut off has left nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="fork and SIGKILL")
+def test_nothing_is_lost_or_mixed_by_kill_9(tmp_path: Path, stress: bool) -> None:
+    rounds = 600 if stress else 30
+    command = [sys.executable, "-W", "ignore", str(HERE / "crash_rounds.py"), str(tmp_path), str(rounds), "4"]
+    one_thread = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    run = subprocess.run(command, capture_output=True, text=True, check=False, env=one_thread)
+    assert run.returncode == 0, run.stderr
+    outcome = json.loads(run.stdout)
+    assert outcome["rounds"] == rounds
+    assert outcome["acknowledged"] > rounds // 4  # the rounds did something
+    assert not run.stderr
