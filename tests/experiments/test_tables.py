@@ -122,9 +122,9 @@ def test_the_terminal_shows_every_line(results):
     text = console.export_text()
     for one in results.spec.lines:
         assert one.label in text
-    assert "(0.2548)" in text
+    assert "(.2548)" in text
     assert "±" in text
-    assert "– (0.2065)" in text  # printed only
+    assert "– (.2065)" in text  # printed only
 
 
 # -- CSV -------------------------------------------------------------------------------------------------------------

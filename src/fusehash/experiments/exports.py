@@ -34,15 +34,16 @@ def rich_table(table: Table) -> RichTable:
     from rich.text import Text
 
     out = RichTable(title=table.title, title_justify="left", title_style="bold", header_style="bold", pad_edge=False)
-    out.add_column("task", no_wrap=True)
     out.add_column("method", no_wrap=True)
     for b in table.bits:
         out.add_column(f"{b} bits", justify="right", no_wrap=True)
     for block in table.blocks:
+        if block.direction:
+            out.add_row(Text(block.direction, style="bold"))
         for i, row in enumerate(block.rows):
             name = Text(row.label, style="dim" if row.kind == "control" or row.series is None else "")
             texts = [_rich_cell(table, cell) for cell in row.cells]
-            out.add_row(block.direction if i == 0 else "", name, *texts, end_section=i == len(block.rows) - 1)
+            out.add_row(name, *texts, end_section=i == len(block.rows) - 1)
     return out
 
 
@@ -51,12 +52,17 @@ def _rich_cell(table: Table, cell: Cell) -> Any:
 
     text = Text(table.text(cell.mean), style={"best": "bold", "shared": "underline", "": ""}[cell.mark])
     if math.isfinite(cell.std) and table.marked:
-        text.append(f" ±{cell.std:.3f}", style="not bold not underline dim")
+        text.append(f" ±{_short(f'{cell.std:.3f}')}", style="not bold not underline dim")
     if cell.partial:
         text.append(f" {len(cell.values)}/{cell.wanted}", style="not bold not underline yellow")
     if cell.printed is not None:
-        text.append(f" ({table.text(cell.printed)})", style="not bold not underline dim")
+        text.append(f" ({_short(table.text(cell.printed))})", style="not bold not underline dim")
     return text
+
+
+def _short(number: str) -> str:
+    """Without the zero before the point, so that four columns fit a page."""
+    return number[1:] if number.startswith("0.") else number
 
 
 # -- CSV -------------------------------------------------------------------------------------------------------------

@@ -34,8 +34,6 @@ Stage: TypeAlias = Literal["train", "half"]
 VERSION = 1
 # Constructor arguments that are no settings of the method: the run has fields for them, or they do not change codes.
 NOT_SETTINGS = ("n_bits", "random_state", "n_threads", "callback")
-# Nothing is random in these as a rule, but it is where bits run out of directions or rows have to be chosen.
-SOMETIMES_SEEDED = ("cvh", "scvh", "imh")
 
 
 @cache
@@ -45,7 +43,7 @@ def _settings_of(method: str) -> tuple[dict[str, Any], bool]:
 
     cls = hashers.get(method)
     defaults = {name: value for name, value in cls().get_params(deep=False).items() if name not in NOT_SETTINGS}
-    return defaults, cls.seeded or method in SOMETIMES_SEEDED
+    return defaults, cls.seeded is not False
 
 
 @dataclass(frozen=True)

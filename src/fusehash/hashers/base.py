@@ -45,7 +45,7 @@ class CrossModalHasher(BaseEstimator, ABC):
     supervised: ClassVar[bool] = False  # learns from labels: `_fit` gets them as a 0/1 matrix (rows, classes)
     min_views: ClassVar[int] = 1
     max_views: ClassVar[int | None] = None
-    seeded: ClassVar[bool] = True  # False: nothing is random, every seed gives the same codes
+    seeded: ClassVar[bool | None] = True  # False: nothing is random; None: only where bits or rows must be drawn
     scale_free: ClassVar[bool] = True  # False: its settings are in units of the features, as in the authors' code
     comparable: ClassVar[bool] = True  # False: codes of different views have nothing to do with each other
 

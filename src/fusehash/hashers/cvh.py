@@ -49,7 +49,7 @@ class CVH(LinearHasher):
     method: ClassVar[str] = "cvh"
     summary: ClassVar[str] = "signs of canonical variates, one direction a bit"
     min_views: ClassVar[int] = 2
-    seeded: ClassVar[bool] = False  # as long as there are enough canonical directions
+    seeded: ClassVar[bool | None] = None  # as long as there are enough canonical directions
 
     agreement_: Floats
 

@@ -61,7 +61,7 @@ class IMH(LinearHasher):
 
     method: ClassVar[str] = "imh"
     summary: ClassVar[str] = "one spectral embedding of the views' neighbour graphs, imitated by linear functions"
-    seeded: ClassVar[bool] = False  # unless it has to choose rows
+    seeded: ClassVar[bool | None] = None  # unless it has to choose rows
 
     thresholds_: dict[str, Floats]
     eigenvalues_: Floats

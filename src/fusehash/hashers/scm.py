@@ -56,7 +56,7 @@ class SCM(LinearHasher):
     method: ClassVar[str] = "scm"
     summary: ClassVar[str] = "linear codes of two views that agree as the labels do"
     supervised: ClassVar[bool] = True
-    seeded: ClassVar[bool] = False
+    seeded: ClassVar[bool | None] = False
     min_views: ClassVar[int] = 2
     max_views: ClassVar[int | None] = 2
 
