@@ -14,11 +14,15 @@ $(VENV)/.installed: pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable .
 	@touch $@
 
+$(VENV)/.installed-demo: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --editable ".[demo]"
+	@touch $@
+
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
 	@touch $@
 
-demo: $(VENV)/.installed  ## set up, train on embedded data, print the scores, answer two queries
+demo: $(VENV)/.installed-demo  ## set up, learn from the emoji set, print scores, answer three queries, offer a page
 	$(BIN)/fusehash demo
 
 test: $(VENV)/.installed-dev  ## set up and run the tests

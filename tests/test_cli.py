@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -277,57 +276,6 @@ def test_evaluate_wrong_input(run: Run, data: Path) -> None:
     wrong(run("evaluate", "gone.mat"), "None was found")
     assert run("evaluate", data, "--k", "0").exit_code == 2
     assert run("evaluate", data, "--ties", "none").exit_code == 2
-
-
-# ---- demo
-
-
-@pytest.fixture
-def small_demo(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fusehash.commands import demo
-
-    monkeypatch.setattr(demo, "SEEDS", (0,))
-
-
-@pytest.mark.usefixtures("small_demo")
-def test_demo_as_json(run: Run) -> None:
-    result = run("demo", "--bits", 16, "--json")
-    assert result.exit_code == 0, result.stderr
-    told = json.loads(result.stdout)
-    assert list(told["results"]) == ["agsfh", "regression", "random"]
-    for scores in told["results"].values():
-        assert len(scores["scores"]) == 8  # two directions, four protocols
-        assert all(told["chance"] < score["mean"] < told["oracle"] for score in scores["scores"])
-    assert [answer["query"]["view"] for answer in told["queries"]] == ["image", "text"]
-    for answer in told["queries"]:
-        distances = [item["distance"] for item in answer["found"]]
-        assert distances == sorted(distances)
-        for item in answer["found"]:
-            unlike = sum(a != b for a, b in zip(item["code"], answer["query"]["code"], strict=True))
-            assert item["distance"] == unlike
-            assert item["relevant"] == (item["class"] == answer["query"]["class"])
-
-
-def test_demo_as_make_runs_it() -> None:
-    """The script itself, with an output that knows no Unicode."""
-    script = Path(sys.executable).with_name("fusehash")
-    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"}
-    done = subprocess.run([script, "demo"], capture_output=True, text=True, env=environment, timeout=300)
-    assert done.returncode == 0, done.stderr
-    for part in (
-        "agsfh",
-        "regression",
-        "random",
-        "U",
-        "H",
-        "HN",
-        "FN",
-        "Chance",
-        "A query: image",
-        "A query: text",
-        "#",
-    ):
-        assert part in done.stdout
 
 
 # ---- Ctrl-C

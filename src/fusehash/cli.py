@@ -1,4 +1,4 @@
-"""The command line: `fusehash demo | fit | encode | evaluate | index | search | serve | bench`. The rest is elsewhere."""
+"""The command line: `fusehash demo | fit | encode | evaluate | index | search | serve | bench`, all thin."""
 
 from __future__ import annotations
 

@@ -36,14 +36,18 @@ INSTALL = 'pip install "fusehash[demo]"'
 QUERY_SHARE, NEW_SHARE = 0.15, 0.25
 
 VARIATION = "fe0f"  # asks for a picture instead of a sign; some sources write it and some do not
-_PERSON = dict.fromkeys("man woman men women man's woman's men's women's people persons".split(), "person")
-_CHILD = dict.fromkeys(("boy", "girl"), "child")
-_LIKE = {**_PERSON, **_CHILD, "merman": "merperson", "mermaid": "merperson", "older": "old"}
+_PERSON = ("man", "woman", "men", "women", "men's", "women's", "people", "male", "female")
+_LIKE = {
+    **dict.fromkeys(_PERSON, "person"),
+    **dict.fromkeys(("boy", "girl"), "child"),
+    **dict.fromkeys(("merman", "mermaid"), "merperson"),
+    "older": "old",
+}
 # Words that only tell which way something points or turns.
-_TURNS = frozenset(
-    "left right up down leftwards rightwards upwards downwards facing tilted pointed increasing decreasing "
-    "first last next waxing waning".split()
-)
+_TURNS = {
+    "left", "right", "up", "down", "leftwards", "rightwards", "upwards", "downwards", "facing", "tilted", "pointed",
+    "increasing", "decreasing", "first", "last", "next", "waxing", "waning",
+}  # fmt: skip
 _TONES = re.compile(r"\b(medium-light|medium-dark|light|medium|dark) skin tone\b")
 # Names that begin so and go on with who is in the picture, or with which key or hour.
 _ONE_CONCEPT = ("family", "kiss", "couple with heart", "keycap")
