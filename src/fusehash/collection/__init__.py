@@ -5,7 +5,7 @@ from __future__ import annotations
 from fusehash.collection.collection import Collection
 from fusehash.collection.database import CollectionError, CorruptCollectionError
 from fusehash.collection.folder import is_collection
-from fusehash.collection.items import Hit, Item, NewItem, Report
+from fusehash.collection.items import Hit, Hits, Item, NewItem, Report
 from fusehash.collection.sources import read_folder
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "CollectionError",
     "CorruptCollectionError",
     "Hit",
+    "Hits",
     "Item",
     "NewItem",
     "Report",

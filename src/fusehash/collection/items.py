@@ -55,6 +55,12 @@ class Hit:
     code: bytes
 
 
+class Hits(list[Hit]):
+    """What a search has found, best first, and the query's packed code."""
+
+    code: bytes = b""
+
+
 @dataclass
 class Report:
     """What a call that writes has done.

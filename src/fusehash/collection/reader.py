@@ -15,7 +15,7 @@ from fusehash import bits
 from fusehash.collection import overview, store
 from fusehash.collection.database import CorruptCollectionError, Database, check_header
 from fusehash.collection.folder import read_settings
-from fusehash.collection.items import Hit, Item
+from fusehash.collection.items import Hit, Hits, Item
 from fusehash.collection.searching import GoneError, Snapshot, find
 from fusehash.collection.store import APPLICATION_ID, FORMAT, State
 from fusehash.errors import DataError
@@ -61,7 +61,7 @@ class Reader:
         k: int = 20,
         label: str | None = None,
         rerank: bool = True,
-    ) -> list[Hit]:
+    ) -> Hits:
         """The ``k`` items that fit best: to a text, an image (path, bytes or PIL image), an item's id, or a code.
 
         ``label`` narrows the search to items with that label. ``rerank`` orders the nearest codes by what the signs of
@@ -71,7 +71,7 @@ class Reader:
             raise DataError("A search needs exactly one of text, image, like and code.")
         check_integer("Collection.search", "k", k, low=1)
 
-        def work(snapshot: Snapshot) -> list[Hit]:
+        def work(snapshot: Snapshot) -> Hits:
             allowed = self._allowed(snapshot, label, like)
             if like is not None:
                 query = self._code_of(snapshot, like)
@@ -82,8 +82,10 @@ class Reader:
             found = find(snapshot, query, k, allowed=allowed, rerank=rerank and like is None and code is None)
             with self._items.reading() as database:
                 items = [store.items(database, "WHERE id = ?", (one.id,)) for one in found]
-            hits = zip(found, items, strict=True)
-            return [Hit(one.id, one.distance, one.score, item[0], one.code) for one, item in hits if item]
+            pairs = zip(found, items, strict=True)
+            hits = Hits(Hit(one.id, one.distance, one.score, item[0], one.code) for one, item in pairs if item)
+            hits.code = bits.pack(query[None])[0].tobytes()
+            return hits
 
         return self._attempt(work)
 
@@ -149,6 +151,11 @@ class Reader:
         raise CorruptCollectionError(
             f"The collection {self.path} is corrupt: its model or an encoder is missing; a reindex makes it anew."
         )
+
+    @property
+    def generation(self) -> int:
+        """A number that changes with every change that a search could see."""
+        return self._now().state.generation
 
     # -- looking -------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,81 @@
+"""Everything that goes wrong is told in one shape: {"error": {"code": "...", "message": "one sentence"}}.
+
+What fusehash says about a query or an item is passed on, for it is about what the visitor sent. What it says about
+files of the collection goes to the log alone, for it names paths of this machine.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+
+from fusehash.collection import CollectionError
+from fusehash.errors import DataError, ParameterError
+
+log = logging.getLogger("fusehash.app")
+
+# status -> (code, sentence) where nobody has said anything more exact.
+USUAL = {
+    400: ("bad_request", "The request could not be understood."),
+    404: ("not_found", "There is nothing at this address."),
+    405: ("method_not_allowed", "This address does not take that method."),
+    500: ("internal", "Something went wrong inside the server; its log says what."),
+    503: ("unavailable", "The collection cannot be reached just now; try again in a moment."),
+}
+
+
+class Problem(HTTPException):
+    """An answer that is an error."""
+
+    def __init__(self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(status, message, dict(headers or {}))
+        self.code = code
+
+
+def answer(status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    """The one shape."""
+    content = {"error": {"code": code, "message": " ".join(message.split())}}
+    return JSONResponse(content, status, headers={"Cache-Control": "no-store", **(headers or {})})
+
+
+def answer_to(error: Exception) -> JSONResponse:
+    """What a visitor is told about an exception."""
+    if isinstance(error, Problem):
+        return answer(error.status_code, error.code, str(error.detail), error.headers)
+    if isinstance(error, HTTPException):
+        code, message = USUAL.get(error.status_code, ("refused", str(error.detail)))
+        return answer(error.status_code, code, message, error.headers)
+    if isinstance(error, RequestValidationError):
+        return answer(422, "invalid", _sentence(error.errors()))
+    if isinstance(error, DataError | ParameterError):
+        return answer(422, "unusable", str(error))
+    if isinstance(error, CollectionError):
+        log.warning("%s", error)
+        return answer(503, *USUAL[503], {"Retry-After": "5"})
+    log.error("unexpected error", exc_info=error)
+    return answer(500, *USUAL[500])
+
+
+def install(app: FastAPI) -> None:
+    """Let every exception of a route end in the one shape."""
+
+    async def handle(request: Request, error: Exception) -> JSONResponse:
+        return answer_to(error)
+
+    for kind in (HTTPException, RequestValidationError, DataError, CollectionError):
+        app.add_exception_handler(kind, handle)
+
+
+def _sentence(errors: Any) -> str:
+    """The first of pydantic's complaints, without what was sent."""
+    first: dict[str, Any] = next(iter(errors), {})
+    place = ".".join(str(part) for part in first.get("loc", ()) if part not in ("query", "path", "body"))
+    told = str(first.get("msg", "it cannot be read")).rstrip(".")
+    what = f"'{place}' of the request" if place else "The request"
+    return f"{what} is not valid: {told}."

@@ -1,0 +1,189 @@
+"""What the API takes and gives, as pydantic models; the OpenAPI document is made from them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from fusehash.collection import Hit, Item
+
+
+class Record(BaseModel):
+    """Base of all of them: nothing that is not named."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Problem(Record):
+    """What went wrong."""
+
+    code: str = Field(description="A word for programs.", examples=["not_found"])
+    message: str = Field(description="A sentence for people.")
+
+
+class ErrorAnswer(Record):
+    """The shape of every error."""
+
+    error: Problem
+
+
+class ItemRecord(Record):
+    """An item of the collection."""
+
+    id: int
+    key: str
+    text: str | None
+    labels: list[str]
+    width: int = Field(description="Of the image, in pixels; 0 where there is none.")
+    height: int
+    thumbnail: str | None = Field(description="Address of a small JPEG, or null.")
+
+    @classmethod
+    def of(cls, item: Item) -> ItemRecord:
+        thumbnail = f"/api/items/{item.id}/thumbnail" if item.has_image else None
+        return cls(
+            id=item.id, key=item.key, text=item.text, labels=list(item.labels), width=item.width or 0,
+            height=item.height or 0, thumbnail=thumbnail,
+        )  # fmt: skip
+
+
+class HitRecord(Record):
+    """An item that was found."""
+
+    item: ItemRecord
+    distance: int = Field(description="Bits in which its code differs from the query's.")
+    score: float = Field(description="From -1 to 1; the results are in this order.")
+    code: str = Field(description="Its code in hexadecimal; bit j is bit j % 8 (lowest first) of byte j // 8.")
+
+    @classmethod
+    def of(cls, hit: Hit) -> HitRecord:
+        return cls(item=ItemRecord.of(hit.item), distance=hit.distance, score=round(hit.score, 6), code=hit.code.hex())
+
+
+class SearchAnswer(Record):
+    """What a search has found."""
+
+    code: str = Field(description="The query's code in hexadecimal.")
+    n_bits: int
+    like: ItemRecord | None = Field(description="The item that was searched by, where it was one.")
+    hits: list[HitRecord]
+
+
+class ItemsAnswer(Record):
+    """A page of items, in order of id."""
+
+    total: int
+    offset: int
+    items: list[ItemRecord]
+
+
+class LabelRecord(Record):
+    """A label and how many items have it."""
+
+    name: str
+    count: int
+
+
+class LabelsAnswer(Record):
+    """All labels, most frequent first."""
+
+    labels: list[LabelRecord]
+
+
+class ClusterRecord(Record):
+    """A group of items with alike codes."""
+
+    words: list[str]
+    size: int
+    examples: list[ItemRecord]
+
+
+class ClustersAnswer(Record):
+    """Groups of alike items, largest first."""
+
+    clusters: list[ClusterRecord]
+
+
+class CodesAnswer(Record):
+    """How the codes use their bits."""
+
+    codes: int
+    n_bits: int
+    distinct: int = Field(description="Different codes.")
+    bit_means: list[float] = Field(description="Mean of each bit as -1 or +1; 0 is a bit that halves the collection.")
+    bit_entropy: list[float]
+    distances: list[float] = Field(description="Share of random pairs at distance 0, 1, 2, ...")
+
+
+class LimitsRecord(Record):
+    """What one request may ask for."""
+
+    upload_bytes: int
+    text_length: int
+    results: int
+
+
+class StatsAnswer(Record):
+    """What the collection holds."""
+
+    name: str
+    items: int
+    images: int
+    texts: int
+    pairs: int
+    codes: int = Field(description="Items that can be found.")
+    n_bits: int
+    trained: bool
+    after_training: int
+    advice: str
+    image_encoder: str
+    text_encoder: str
+    bytes: int
+    writable: bool
+    limits: LimitsRecord
+
+
+class HealthAnswer(Record):
+    """The server is there and can read the collection."""
+
+    status: str
+    version: str
+    items: int
+
+
+class NewItemRecord(Record):
+    """Something to add: an image, a text, or both."""
+
+    key: str = Field(min_length=1, max_length=500, description="A name that no other item has.")
+    text: str | None = Field(default=None, max_length=20_000)
+    labels: list[str] = Field(default=[], max_length=100)
+    image: str | None = Field(default=None, description="The content of an image file in base64.")
+
+    @field_validator("labels")
+    @classmethod
+    def _short(cls, labels: list[str]) -> list[str]:
+        if any(len(label) > 200 for label in labels):
+            raise ValueError("a label may have at most 200 characters")
+        return labels
+
+
+class AddRequest(Record):
+    """Items to add, all or none."""
+
+    items: list[NewItemRecord] = Field(min_length=1)
+
+
+class ReportAnswer(Record):
+    """What a change has done."""
+
+    added: int
+    removed: int
+    ids: list[int]
+    skipped: dict[str, str] = Field(description="Key and one sentence, for what could not be used.")
+    notes: list[str]
+
+
+def report(done: Any) -> ReportAnswer:
+    """A collection's own report, as the API tells it."""
+    return ReportAnswer(added=done.added, removed=done.removed, ids=done.ids, skipped=done.skipped, notes=done.notes)

@@ -1,0 +1,66 @@
+"""`fusehash serve`: a collection as a web page and an HTTP API."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fusehash.commands.terminal import complain
+from fusehash.errors import DataError
+
+EXAMPLE = """Example: fusehash serve my.collection
+
+For others in your network: fusehash serve my.collection --host 0.0.0.0
+
+With writing: fusehash serve my.collection --writable --token-file token.txt"""
+
+MIN_TOKEN = 16
+
+
+def serve(
+    path: Annotated[Path, typer.Argument(metavar="COLLECTION", help="The folder of a collection.")],
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8000,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="Another name by which browsers may ask for this server; repeat for more.")
+    ] = None,
+    writable: Annotated[
+        bool, typer.Option("--writable", help="Let those with the token add and remove items.")
+    ] = False,
+    token_file: Annotated[
+        Path | None, typer.Option(help="A file with the token of writers; without it one is made up and shown.")
+    ] = None,
+) -> None:
+    """Show a collection as a page to search it with, at http://127.0.0.1:8000, and as an HTTP API under /api/docs."""
+    from fusehash.app import create_app
+    from fusehash.collection import Collection
+
+    if token_file is not None and not writable:
+        raise typer.BadParameter("needs --writable.", param_hint="'--token-file'")
+    token = _token(token_file) if writable else None
+    with Collection.open(path) as collection:
+        from fusehash.app import asking, server
+
+        names = (*server.hosts_of(host), *(allow_host or ()))
+        app = create_app(collection, writable=writable, token=token, hosts=names)
+        with server.bind(host, port) as listening:
+            where = server.address(listening, host)
+            if not server.is_local(host):
+                complain(f"warning: everyone who can reach {host} can search this collection; there is no password.")
+            if writable and token_file is None:
+                complain(f"the token of writers is {token}")
+            asking.warm_up(collection)
+            server.serve(app, listening, lambda: typer.echo(f"Serving {path} at {where} (Ctrl-C stops)"))
+
+
+def _token(path: Path | None) -> str:
+    """The token in a file, or a new one."""
+    if path is None:
+        return secrets.token_urlsafe(24)
+    token = path.read_text(encoding="utf-8", errors="replace").strip()
+    if len(token) < MIN_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
+        raise DataError(f"A token must be at least {MIN_TOKEN} ASCII characters without spaces. {path} has another.")
+    return token

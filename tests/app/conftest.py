@@ -1,0 +1,131 @@
+"""A small collection of drawn pictures, an app on it, a server, and a browser, each made once."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from fusehash.collection import Collection, NewItem
+
+TOKEN = "a-token-for-tests-only"
+COLOURS = {"red": (205, 45, 45), "green": (40, 150, 70), "blue": (45, 80, 200), "yellow": (225, 190, 40)}
+SHAPES = ("circle", "square", "triangle")
+PLACES = ("on the left", "in the middle", "on the right", "at the top", "at the bottom")
+
+
+def _draw(colour: str, shape: str, place: str) -> bytes:
+    from PIL import Image, ImageDraw
+
+    image = Image.new("RGB", (160, 120), (236, 233, 226))
+    pen = ImageDraw.Draw(image)
+    number = PLACES.index(place)
+    x, y = [(40, 60), (80, 60), (120, 60), (80, 38), (80, 82)][number]
+    size = 22 + 3 * number
+    box = (x - size, y - size, x + size, y + size)
+    if shape == "circle":
+        pen.ellipse(box, fill=COLOURS[colour])
+    elif shape == "square":
+        pen.rectangle(box, fill=COLOURS[colour])
+    else:
+        pen.polygon([(x, y - size), (x + size, y + size), (x - size, y + size)], fill=COLOURS[colour])
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return file.getvalue()
+
+
+@pytest.fixture(scope="session")
+def draw(optional: Callable[[str], ModuleType]) -> Callable[..., bytes]:
+    """`draw("red", "circle")`: a picture, as PNG bytes."""
+    optional("PIL")
+    return lambda colour, shape, place="in the middle": _draw(colour, shape, place)
+
+
+@pytest.fixture(scope="session")
+def pictures(
+    optional: Callable[[str], ModuleType], draw: Callable[..., bytes], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The folder of a collection of 62 items; nobody writes to it."""
+    optional("cv2")
+    folder = tmp_path_factory.mktemp("app") / "shapes.collection"
+    items = [
+        NewItem(f"{colour}-{shape}-{i}.png", draw(colour, shape, place), f"a {colour} {shape} {place}", (colour, shape))
+        for colour in COLOURS
+        for shape in SHAPES
+        for i, place in enumerate(PLACES)
+    ]
+    items.append(NewItem("<b>note</b>", None, "a <script>alert(1)</script> red circle & nothing but text", ("note",)))
+    items.append(NewItem("wordless.png", draw("red", "square", "on the left"), None, ()))
+    with Collection.create(folder, n_bits=64) as collection:
+        collection.build(items)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def collection(pictures: Path) -> Iterator[Collection]:
+    """That collection, open."""
+    with Collection.open(pictures) as opened:
+        yield opened
+
+
+@pytest.fixture
+def own_collection(pictures: Path, tmp_path: Path) -> Iterator[Collection]:
+    """A copy that may be written to."""
+    shutil.copytree(pictures, tmp_path / "own.collection")
+    with Collection.open(tmp_path / "own.collection") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def client_of(optional: Callable[[str], ModuleType]) -> Callable[..., Any]:
+    """`client_of(collection, **options)`: a client of an app that runs in this process."""
+    optional("fastapi")
+    optional("python_multipart")
+    testing = optional("starlette.testclient")
+    from fusehash.app import create_app
+
+    return lambda collection, **options: testing.TestClient(
+        create_app(collection, **options), base_url="http://localhost"
+    )
+
+
+@pytest.fixture(scope="session")
+def client(collection: Collection, client_of: Callable[..., Any]) -> Any:
+    """A client of an app for reading only."""
+    return client_of(collection)
+
+
+@pytest.fixture
+def writer(own_collection: Collection, client_of: Callable[..., Any]) -> Any:
+    """A client that has the token, of an app on a copy."""
+    made = client_of(own_collection, writable=True, token=TOKEN)
+    made.headers["Authorization"] = f"Bearer {TOKEN}"
+    return made
+
+
+@pytest.fixture(scope="session")
+def served(pictures: Path, optional: Callable[[str], ModuleType]) -> Iterator[str]:
+    """The address of `fusehash serve`, in a process of its own."""
+    optional("fastapi")
+    optional("uvicorn")
+    command = [sys.executable, "-m", "fusehash.cli", "serve", str(pictures), "--port", "0"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            found = re.search(r"http://\S+", line)
+            assert found, line
+            yield found.group()
+        finally:
+            process.terminate()
+            process.wait(20)

@@ -1,0 +1,246 @@
+"""The API: what it answers, and the one shape of its errors."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fusehash.app import Limits
+from fusehash.collection import Collection
+
+TOKEN = "a-token-for-tests-only"
+
+
+def error_of(response: Any) -> str:
+    """The code of an error; everything else about its shape is checked."""
+    content = response.json()
+    assert set(content) == {"error"}
+    assert set(content["error"]) == {"code", "message"}
+    assert content["error"]["message"].endswith(".")
+    assert "\n" not in content["error"]["message"]
+    return str(content["error"]["code"])
+
+
+def test_text_finds_what_it_says(client: Any) -> None:
+    found = client.get("/api/search", params={"text": "a green triangle on the left", "k": 5}).json()
+    assert len(found["hits"]) == 5
+    assert found["hits"][0]["item"]["text"] == "a green triangle on the left"
+
+
+def test_distance_is_the_number_of_bits_that_differ(client: Any) -> None:
+    found = client.get("/api/search", params={"text": "a blue square", "k": 20}).json()
+    query = int.from_bytes(bytes.fromhex(found["code"]), "little")
+    for hit in found["hits"]:
+        assert (query ^ int.from_bytes(bytes.fromhex(hit["code"]), "little")).bit_count() == hit["distance"]
+    assert found["n_bits"] == 4 * len(found["code"]) == 64
+
+
+def test_search_like_an_item_leaves_it_out(client: Any) -> None:
+    found = client.get("/api/search", params={"like": 1, "k": 10}).json()
+    assert found["like"]["id"] == 1
+    assert 1 not in [hit["item"]["id"] for hit in found["hits"]]
+    by_code = client.get("/api/search", params={"code": found["code"], "k": 62}).json()
+    assert by_code["hits"][0]["distance"] == 0
+    assert 1 in [hit["item"]["id"] for hit in by_code["hits"] if hit["distance"] == 0]
+
+
+def test_search_by_image(client: Any, collection: Collection, draw: Callable[..., bytes]) -> None:
+    image = draw("yellow", "circle", "on the left")
+    found = client.post("/api/search?k=6", files={"image": ("../../etc/passwd", image, "text/html")}).json()
+    assert "a yellow circle on the left" in [hit["item"]["text"] for hit in found["hits"]]
+    assert found["code"] == collection.query_code(image=image).hex()
+
+
+def test_label_and_rerank(client: Any) -> None:
+    found = client.get("/api/search", params={"text": "red", "label": "square", "k": 50}).json()
+    assert len(found["hits"]) == 20
+    assert all("square" in hit["item"]["labels"] for hit in found["hits"])
+    plain = client.get("/api/search", params={"text": "red", "rerank": "false"}).json()
+    distances = [hit["distance"] for hit in plain["hits"]]
+    assert distances == sorted(distances)
+    assert client.get("/api/search", params={"text": "red", "label": "none such"}).json()["hits"] == []
+
+
+def test_items_and_pages(client: Any) -> None:
+    first = client.get("/api/items", params={"limit": 40}).json()
+    second = client.get("/api/items", params={"limit": 40, "offset": 40}).json()
+    assert first["total"] == second["total"] == 62
+    ids = [item["id"] for item in first["items"] + second["items"]]
+    assert ids == sorted(set(ids))
+    assert len(ids) == 62
+    assert client.get("/api/items", params={"label": "red"}).json()["total"] == 15
+    assert client.get("/api/items/1").json() == first["items"][0]
+
+
+def test_thumbnails(client: Any) -> None:
+    answer = client.get("/api/items/1/thumbnail")
+    assert answer.headers["content-type"] == "image/jpeg"
+    assert answer.content[:2] == b"\xff\xd8"
+    again = client.get("/api/items/1/thumbnail", headers={"If-None-Match": answer.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    note = next(item for item in client.get("/api/items?label=note").json()["items"])
+    assert note["thumbnail"] is None
+    assert error_of(client.get(f"/api/items/{note['id']}/thumbnail")) == "no_image"
+
+
+def test_the_collection_at_a_glance(client: Any, collection: Collection) -> None:
+    stats = client.get("/api/stats").json()
+    assert (stats["name"], stats["items"], stats["writable"]) == ("shapes", 62, False)
+    assert "path" not in stats
+    assert str(collection.path) not in client.get("/api/stats").text
+    labels = client.get("/api/labels").json()["labels"]
+    assert {"name": "circle", "count": 20} in labels
+    groups = client.get("/api/clusters").json()["clusters"]
+    assert sum(group["size"] for group in groups) == 62
+    codes = client.get("/api/codes").json()
+    assert len(codes["bit_means"]) == 64
+    assert sum(codes["distances"]) == pytest.approx(1.0, abs=1e-3)
+    assert client.get("/api/health").json()["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "code"),
+    [
+        ("/nothing", 404, "not_found"),
+        ("/api/nothing", 404, "not_found"),
+        ("/static/%2e%2e/app.js", 404, "not_found"),
+        ("/..%2fapp.js", 404, "not_found"),
+        ("/api/items/999999", 404, "not_found"),
+        ("/api/items/0", 422, "invalid"),
+        ("/api/items/9223372036854775808", 422, "invalid"),
+        ("/api/items/one", 422, "invalid"),
+        ("/api/items?limit=100000", 422, "invalid"),
+        ("/api/search", 422, "unusable"),
+        ("/api/search?text=a&like=1", 422, "unusable"),
+        ("/api/search?text=" + 1001 * "x", 422, "invalid"),
+        ("/api/search?text=%20%20", 422, "unusable"),
+        ("/api/search?text=qqqqzzzz", 422, "unusable"),
+        ("/api/search?text=red&k=0", 422, "invalid"),
+        ("/api/search?text=red&k=201", 422, "invalid"),
+        ("/api/search?code=12", 422, "invalid"),
+        ("/api/search?code=zzzzzzzz", 422, "invalid"),
+        ("/api/search?like=4242", 404, "not_found"),
+        ("/docs", 404, "not_found"),
+    ],
+)
+def test_errors_have_one_shape(client: Any, path: str, status: int, code: str) -> None:
+    answer = client.get(path)
+    assert (answer.status_code, error_of(answer)) == (status, code)
+
+
+def test_wrong_methods(client: Any) -> None:
+    answer = client.put("/api/search")
+    assert (answer.status_code, error_of(answer)) == (405, "method_not_allowed")
+    assert "GET" in answer.headers["allow"] or "POST" in answer.headers["allow"]
+
+
+def test_a_failure_inside_tells_nothing_of_the_machine(
+    collection: Collection, client_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("secret of /home/someone")
+
+    client = client_of(collection)
+    monkeypatch.setattr(collection, "labels", fail, raising=False)
+    answer = client.get("/api/labels")
+    assert (answer.status_code, error_of(answer)) == (500, "internal")
+    assert "secret" not in answer.text
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_collection_that_cannot_be_reached(own_collection: Collection, client_of: Callable[..., Any]) -> None:
+    client = client_of(own_collection)
+    own_collection.close()
+    answer = client.get("/api/items")
+    assert (answer.status_code, error_of(answer)) == (503, "unavailable")
+    assert str(own_collection.path) not in answer.text
+
+
+def test_writing_needs_permission_and_the_token(client: Any, writer: Any) -> None:
+    item = {"items": [{"key": "new", "text": "a red circle"}]}
+    for answer in (client.post("/api/items", json=item), client.delete("/api/items/1")):
+        assert (answer.status_code, error_of(answer)) == (403, "read_only")
+    for shown in ("", "Bearer", "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}x", "Bearer \u00e9".encode()):
+        answer = writer.post("/api/items", json=item, headers={"Authorization": shown})
+        assert (answer.status_code, error_of(answer)) == (401, "unauthorized")
+        assert answer.headers["www-authenticate"] == "Bearer"
+    assert writer.get("/api/health").json()["items"] == 62
+
+
+def test_items_come_and_go(writer: Any, draw: Callable[..., bytes]) -> None:
+    image = base64.b64encode(draw("green", "circle", "at the top")).decode()
+    new = [{"key": "../../up.png", "image": image, "text": "a green circle", "labels": ["new"]}, {"key": "empty"}]
+    done = writer.post("/api/items", json={"items": new}).json()
+    assert (done["added"], list(done["skipped"])) == (1, ["empty"])
+    (id,) = done["ids"]
+    assert writer.get(f"/api/items/{id}").json()["key"] == "../../up.png"
+    assert writer.get(f"/api/items/{id}/thumbnail").status_code == 200
+    found = writer.get("/api/search", params={"text": "green circle", "label": "new"}).json()
+    assert [hit["item"]["id"] for hit in found["hits"]] == [id]
+    assert error_of(writer.post("/api/items", json={"items": new[:1]})) == "unusable"  # the key is there already
+    assert writer.delete(f"/api/items/{id}").json()["removed"] == 1
+    assert error_of(writer.delete(f"/api/items/{id}")) == "not_found"
+    assert writer.get(f"/api/items/{id}").status_code == 404
+
+
+def test_the_glance_follows_changes(writer: Any) -> None:
+    before = writer.get("/api/codes").json()["codes"]
+    writer.post("/api/items", json={"items": [{"key": "more", "text": "a blue square"}]})
+    assert writer.get("/api/codes").json()["codes"] == before + 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"items": []},
+        {"items": [{"key": ""}]},
+        {"items": [{"key": "a", "text": "a", "path": "/etc/passwd"}]},
+        {"items": [{"key": "a", "image": "/etc/passwd"}]},
+        {"items": [{"key": "a", "image": "http://127.0.0.1/"}]},
+        {"items": [{"key": "a", "image": base64.b64encode(b"<svg onload='x'/>").decode()}]},
+        {"items": [{"key": "a", "text": "x"}, {"key": "a", "text": "y"}]},
+        {"items": [{"key": "a", "text": "x", "labels": ["y" * 201]}]},
+        {"items": [{"key": "a", "text": "\ud800"}]},
+        [],
+    ],
+)
+def test_items_that_cannot_be_added(writer: Any, body: Any) -> None:
+    headers = {"Content-Type": "application/json"}
+    answer = writer.post("/api/items", content=json.dumps(body), headers=headers)
+    assert answer.status_code == 422
+    error_of(answer)
+    assert writer.get("/api/health").json()["items"] == 62
+
+
+def test_batches_are_bounded(own_collection: Collection, client_of: Callable[..., Any]) -> None:
+    limits = Limits(batch_items=2, batch_bytes=2_000)
+    client = client_of(own_collection, writable=True, token=TOKEN, limits=limits)
+    client.headers["Authorization"] = f"Bearer {TOKEN}"
+    many = {"items": [{"key": str(i), "text": "red"} for i in range(3)]}
+    assert error_of(client.post("/api/items", json=many)) == "too_many"
+    long = {"items": [{"key": "a", "text": "red " * 1000}]}
+    assert error_of(client.post("/api/items", json=long)) == "too_large"
+    assert len(own_collection) == 62
+
+
+def test_writable_without_a_token_is_refused(collection: Collection, client_of: Callable[..., Any]) -> None:
+    with pytest.raises(ValueError, match="token"):
+        client_of(collection, writable=True)
+
+
+def test_description_and_docs_load_nothing_from_elsewhere(client: Any) -> None:
+    described = client.get("/api/openapi.json").json()
+    assert {"/api/search", "/api/items", "/api/items/{id}", "/api/items/{id}/thumbnail"} <= set(described["paths"])
+    assert "HTTPValidationError" not in str(described)
+    for path in ("/", "/api/docs", "/app.js", "/app.css", "/docs.js", "/charts.js", "/tools.js", "/icon.svg"):
+        answer = client.get(path)
+        assert answer.status_code == 200
+        outside = answer.text.replace("http://www.w3.org/2000/svg", "").replace("http://127.0.0.1:8000", "")
+        assert "http://" not in outside
+        assert "https://" not in outside
+        again = client.get(path, headers={"If-None-Match": answer.headers["etag"]})
+        assert again.status_code == 304
