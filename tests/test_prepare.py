@@ -17,6 +17,35 @@ def test_kinds_are_told_apart() -> None:
     assert kind_of((rng.random((50, 30)) < 0.1).astype(float)) == "bag"
     assert kind_of(rng.standard_normal((50, 8))) == "dense"
     assert kind_of(rng.random((50, 8))) == "dense"
+    unit = rng.standard_normal((50, 16))
+    assert kind_of(unit / np.linalg.norm(unit, axis=1, keepdims=True)) == "embedding"
+    assert kind_of(unit * 0.5 ** np.arange(16)) == "embedding"  # sorted by size, as principal components are
+    assert kind_of(unit - 1e6) == "dense"  # rows are as long as each other only because the origin is far
+    assert kind_of(unit[:, :4] / np.linalg.norm(unit[:, :4], axis=1, keepdims=True)) == "dense"  # chance in few columns
+
+
+def test_embeddings_keep_the_relative_size_of_their_columns() -> None:
+    X = np.random.default_rng(0).standard_normal((60, 12)) * 0.5 ** np.arange(12)
+    Z = Preparation.learn(X)(X).astype(float)
+    np.testing.assert_allclose(Z.std(axis=0) / Z.std(axis=0)[0], X.std(axis=0) / X.std(axis=0)[0], rtol=1e-4)
+    assert np.sqrt((Z**2).mean()) == pytest.approx(1.0, rel=1e-3)
+    np.testing.assert_allclose(Preparation.learn(X * 1e9)(X * 1e9), Z, rtol=1e-3, atol=1e-5)
+
+
+def test_short_queries_of_a_small_collection_get_codes_of_their_own() -> None:
+    """Latent semantic features have columns that hardly vary; scaled up, they would send all short texts one way."""
+    import fusehash as fh
+
+    colours, shapes = ("red", "green", "blue", "yellow", "purple"), ("circle", "square", "triangle", "star")
+    texts = [f"a {colour} {shape} on a white ground" for _ in range(3) for colour in colours for shape in shapes]
+    encoder = fh.encoders.make("tfidf").fit(texts)
+    looks = np.array([[word in text for word in (*colours, *shapes)] for text in texts], float)
+    rng = np.random.default_rng(0)
+    image = looks @ rng.standard_normal((9, 60)) + 0.3 * rng.standard_normal((60, 60))
+    model = fh.AGSFH(n_bits=64, random_state=0).fit({"image": image, "text": encoder.transform(texts)})
+    codes = model.encode(encoder.transform(["green triangle", "blue square", "red circle", "star"]), view="text")
+    apart = np.bitwise_count(codes[:, None] ^ codes[None]).sum(axis=2)
+    assert apart[np.triu_indices(4, 1)].min() > 4
 
 
 def test_histograms_are_compared_by_hellinger_distance() -> None:
