@@ -160,3 +160,12 @@ def test_threads_and_engines_agree_on_real_sizes() -> None:
     for other in results[1:]:
         for one, two in zip(results[0], other, strict=True):
             assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize("n_queries", [1, 2, 15, 16, 17, 100, 128, 129, 5000])
+@pytest.mark.parametrize("threads", [1, 2, 3, 8])
+@pytest.mark.parametrize("query_bytes", [0, 1, 400_000, 10**8])
+def test_blocks_hold_every_query_once(n_queries: int, threads: int, query_bytes: int) -> None:
+    blocks = scan.blocks(n_queries, 64, threads, query_bytes)
+    assert [i for block in blocks for i in range(block.start, block.stop)] == list(range(n_queries))
+    assert max(block.stop - block.start for block in blocks) <= 128

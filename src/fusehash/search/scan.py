@@ -26,6 +26,7 @@ _NARROW_BLOCK = 64  # the same below 64 bits, where reading the codes again cost
 _CHUNK_BYTES = 1 << 18  # codes that stay in the second-level cache while a block of queries passes over them
 _BUFFER_BYTES = 1 << 24  # what the buffers of a block of queries may take
 _SHARE_BYTES = 1 << 23  # what a thread must have to compare to be worth starting
+_START_BYTES = 3 << 20  # what a thread compares while another one starts
 _NO_ROWS = np.empty(0, np.int64)
 
 
@@ -43,7 +44,7 @@ def top_k(
     n_bits, n_queries = codes.shape[1] * 8, len(queries)
     capacity = min(2 * k + 64, n_rows)
     threads = _worth(n_rows, queries, threads)
-    asked = blocks(n_queries, layout.block(capacity), threads)
+    asked = blocks(n_queries, layout.block(capacity), threads, codes.shape[1] * n_rows)
     stretches = _cut(n_rows, min(-(-threads // len(asked)), n_rows // k))
     distances = np.empty((len(stretches), n_queries, k), np.int32)
     positions = np.empty((len(stretches), n_queries, k), np.int64)
@@ -181,12 +182,22 @@ def workers(threads: int | None) -> int:
     return n_cores() if threads is None else threads
 
 
-def blocks(n_queries: int, most: int, threads: int | None) -> list[slice]:
-    """Blocks of at most so many queries, and enough to share out evenly."""
+def blocks(n_queries: int, most: int, threads: int | None, query_bytes: int = 0) -> list[slice]:
+    """Blocks of at most so many queries, and enough to share out evenly.
+
+    Where every thread gets one block, the first, which is the calling thread's, is longer by what it compares while the
+    others start; ``query_bytes`` are compared for a query.
+    """
     count = -(-n_queries // most)
     if count > 1 or n_queries >= 8 * workers(threads):
         count = -(-count // workers(threads)) * workers(threads)
-    return [slice(start, stop) for start, stop in _cut(n_queries, count)]
+    ahead = (
+        min(_START_BYTES // query_bytes, n_queries // (2 * count))
+        if query_bytes and 1 < count <= workers(threads)
+        else 0
+    )
+    parts = _cut(n_queries - ahead, count)
+    return [slice(start + ahead * (start > 0), stop + ahead) for start, stop in parts]
 
 
 def _worth(n_rows: int, queries: Codes, threads: int | None) -> int:
