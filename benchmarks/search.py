@@ -5,7 +5,8 @@
     python benchmarks/search.py --table FILE    # a stored run as a table of ratios, in Markdown
 
 Every case (number of codes, width, queries a batch) is measured in rounds in which the methods take turns, so that a
-busy moment of the machine hits all of them; a method's time is its fastest round. Ratios are peer / fusehash. The bound
+busy moment of the machine hits all of them, with a pause after faiss, whose idle threads keep spinning for a while; a
+method's time is its fastest round. Ratios are peer / fusehash. The bound
 is what the same machine needs for the exclusive ors and population counts alone, out of the first-level cache, or for
 reading the codes once from where they lie, whichever is more, measured in the same run. Peers that would take minutes
 answer only the first queries of a batch, and their time is scaled (`queries` in the stored results says so).
@@ -37,6 +38,7 @@ from fusehash.search.compiled import Kernel
 RESULTS = Path(__file__).parent / "results"
 SIZES, WIDTHS, BATCHES, K = (184_577, 1_000_000), (16, 32, 64, 128, 256), (1, 100, 2000), 50
 SLOW = 5.0  # seconds that a peer may take for one round of a case
+SPINNING = 0.25  # seconds for which threads of OpenMP may keep a core busy after their work
 TARGETS = {16: 6.0, 32: 6.0, 64: 6.0, 128: 4.0, 256: 2.5}  # times faiss's exact search, in batches
 EXACT = ("faiss flat", "usearch exact", "numpy")
 Search = Callable[[np.ndarray], Any]
@@ -163,9 +165,12 @@ def measure(methods: dict[str, Search], queries: np.ndarray, rounds: int) -> dic
             asked = max(1, min(asked, int(SLOW / expected)))
         calls = int(np.clip(0.02 / (expected * asked), 1, 10))  # short ones several times a turn, as a user would
         results[name] = {"queries": asked, "calls": calls, "seconds": []}
+    before = ""
     for _ in range(rounds):
         for name, search in methods.items():
-            asked = results[name]["queries"]
+            if before.startswith("faiss") and not name.startswith("faiss"):
+                time.sleep(SPINNING)
+            before, asked = name, results[name]["queries"]
             for _ in range(results[name]["calls"]):
                 start = time.perf_counter()
                 search(queries[:asked])
@@ -204,7 +209,7 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
                 name: recall(search(queries[:100]), exact) for name, search in methods.items() if name not in EXACT
             }
             for batch in options.batches:
-                rounds = options.rounds * (5 if batch == 1 else 1)
+                rounds = options.rounds * (5 if batch == 1 else 3 if batch < 1000 else 1)  # short ones scatter more
                 results = measure(methods, queries[:batch], rounds)
                 bound = max(size * batch * (width // 8) / cache, size * (width // 8) / memory)
                 case = {

@@ -22,7 +22,7 @@ Ints = NDArray[np.int64]
 Distances = NDArray[np.int32]
 
 _BLOCK = 512  # queries that share one pass over the codes
-_NARROW_BLOCK = 64  # the same below 64 bits, where reading the codes again costs less than the buffers of more queries
+_NARROW_BLOCK = 128  # the same below 64 bits, where reading the codes again costs less than the buffers of more queries
 _CHUNK_BYTES = 1 << 18  # codes that stay in the second-level cache while a block of queries passes over them
 _BUFFER_BYTES = 1 << 24  # what the buffers of a block of queries may take
 _SHARE_BYTES = 1 << 23  # what a thread must have to compare to be worth starting
