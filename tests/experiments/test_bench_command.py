@@ -110,7 +110,7 @@ def test_a_failure_is_said_and_is_exit_1(bench, folder, tmp_path):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("nothing",), "or one of paper/figures"),
+        (("nothing",), "or one of paper/examples"),
         (("tiny.yaml", "--only", "wings"), "Got 'wings' instead"),
         (("tiny.yaml", "--bits", "24"), "Got 24 instead"),
         (("tiny.yaml", "--seeds", "3"), "has 2 seeds"),
@@ -135,12 +135,12 @@ def test_wrong_usage_is_exit_2(bench, words):
 def test_report_hands_over_to_the_report(bench, folder, tmp_path, monkeypatch):
     calls = []
 
-    def write_report(spec, store, out, *, formats, progress=None):
+    def write_report(spec, store, out, *, formats, progress=None, results=None, examples=()):
         calls.append((spec.name, spec.bits, store.folder, out, list(formats)))
         return [out / "report.html"]
 
     fake = ModuleType("fusehash.experiments.report")
-    fake.terminal_table = lambda spec, store: f"table of {spec.name}"
+    fake.terminal_table = lambda spec, store, results: f"table of {spec.name}"
     fake.write_report = write_report
     monkeypatch.setitem(sys.modules, fake.__name__, fake)
     result = bench("report", folder / "tiny.yaml", "--results", tmp_path, "--out", tmp_path / "o", "--bits", "16")

@@ -77,9 +77,10 @@ def load(
     other 18,015 as database, 5,000 of them for training. NUS-WIDE: 2,000 queries, the others as database, 5,000 of
     them for training. Files: .npz and .mat (v5, v7.3) in the layouts of `fusehash.datasets.layouts`.
     """
-    folder = Path(name) if path is None else Path(path) / name
-    if is_photo_folder(folder):
-        return load_photos(folder, split_seed=split_seed, n_query=n_query, n_train=n_train)
+    if isinstance(name, str | os.PathLike):
+        folder = Path(name) if path is None else Path(path) / name
+        if is_photo_folder(folder):
+            return load_photos(folder, split_seed=split_seed, n_query=n_query, n_train=n_train)
     title, file, rule = _find(name, path)
     content = read_content(open_arrays(file))
     split = make_split(content, rule, n_query=n_query, n_train=n_train, seed=split_seed, name=file.name)
