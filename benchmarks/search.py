@@ -222,6 +222,8 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
                 }
                 cases.append(case)
                 print("  " + line(case), flush=True)
+                if options.save:
+                    store(cases, options)  # what is measured stays, whatever happens next
             del keep
     return cases
 
@@ -321,13 +323,18 @@ def main() -> None:
     missed = verdict(cases)
     print("\nEvery target is met." if not missed else "\nMissed:\n  " + "\n  ".join(missed))
     if options.save:
-        RESULTS.mkdir(exist_ok=True)
-        path = RESULTS / f"search-{datetime.now(timezone.utc):%Y-%m-%d}.json"
-        machine = {"processor": processor(), "threads": options.threads, "python": platform.python_version()}
-        done = {"machine": machine, "k": K, "seconds": time.perf_counter() - start, "missed": missed, "cases": cases}
-        path.write_text(json.dumps(done, indent=1))
+        path = store(cases, options)
         plot(cases, path.with_suffix(".png"))
-        print(f"\n{path} and {path.with_suffix('.png').name}")
+        print(f"\n{path} and {path.with_suffix('.png').name} after {time.perf_counter() - start:.0f} s")
+
+
+def store(cases: list[dict[str, Any]], options: argparse.Namespace) -> Path:
+    """Write every time measured so far."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"search-{datetime.now(timezone.utc):%Y-%m-%d}.json"
+    machine = {"processor": processor(), "threads": options.threads, "python": platform.python_version()}
+    path.write_text(json.dumps({"machine": machine, "k": K, "missed": verdict(cases), "cases": cases}, indent=1))
+    return path
 
 
 def processor() -> str:
