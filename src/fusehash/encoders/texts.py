@@ -55,9 +55,10 @@ class TfidfEncoder(TextEncoder):
         x_t = (1 + ln count_t) idf_t,   idf_t = 1 + ln((1 + n) / (1 + df_t))
 
     for words and for runs of 3 to 5 characters within words, each block scaled to length 1. With X = [words, runs] and
-    its truncated singular value decomposition X ~ U S V', a text becomes x V. Runs of characters let a query find
-    "mountains" by "mountain", in any language that is written with spaces. A text of which nothing is known is a row of
-    zeros; one without any character is a row of NaN.
+    its truncated singular value decomposition X ~ U S V', a text becomes x V / ||x V||: without the division, short
+    texts, of which little is kept, would all lie near the origin and find each other. Runs of characters let a query
+    find "mountains" by "mountain", in any language that is written with spaces. A text of which nothing is known is a
+    row of zeros; one without any character is a row of NaN.
 
     Parameters
     ----------
@@ -104,7 +105,9 @@ class TfidfEncoder(TextEncoder):
 
     def _features(self, texts: list[str]) -> Single:
         # A sparse row times a dense matrix is summed term by term: no other row has a part in it.
-        return np.asarray(self._weighted(texts) @ self.components_, dtype=np.float32)
+        rows = np.asarray(self._weighted(texts) @ self.components_, dtype=np.float32)
+        lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]
+        return rows / np.where(lengths > SMALL, lengths, np.float32(1.0))
 
     def _counts(self, texts: list[str]) -> list[Any]:
         """How often each known word and each known run of characters occurs."""
