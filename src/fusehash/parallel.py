@@ -8,11 +8,12 @@ in the order of the blocks, so sums over them are always added in the same order
 from __future__ import annotations
 
 import os
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from functools import cache
+from functools import lru_cache
 from typing import Any, TypeVar
 
 Block = TypeVar("Block")
@@ -27,9 +28,9 @@ def n_cores() -> int:
         return os.cpu_count() or 1
 
 
-@cache
-def _blas() -> Any:
-    """The BLAS libraries of this process; looking for them costs milliseconds, so it is done once."""
+@lru_cache(maxsize=1)
+def _blas(n_modules: int) -> Any:
+    """The BLAS libraries of this process; looking for them costs milliseconds, so it is done when modules have come."""
     import scipy.linalg  # noqa: F401  (brings its own BLAS, which must be there to be found)
     from threadpoolctl import ThreadpoolController
 
@@ -38,7 +39,7 @@ def _blas() -> Any:
 
 def one_blas_thread() -> AbstractContextManager[Any]:
     """Hold BLAS to one thread inside a `with` block."""
-    limit: AbstractContextManager[Any] = _blas().limit(limits=1, user_api="blas")
+    limit: AbstractContextManager[Any] = _blas(len(sys.modules)).limit(limits=1, user_api="blas")
     return limit
 
 

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.exceptions import NotFittedError
 
-from fusehash import datasets, hashers
+from fusehash import datasets
 from fusehash.errors import DataError, ParameterError
 from fusehash.views import PairedViews
 
@@ -90,10 +90,13 @@ def test_bad_training_data_is_refused_with_one_sentence(build, views, sentence):
     assert not hasattr(model, "codes_")
 
 
-@pytest.mark.parametrize("method", ["regression", "random"])
-def test_numbers_whose_squares_overflow_are_refused(method):
+def test_numbers_whose_squares_overflow_are_refused_or_mastered(build):
+    views = {"image": IMAGE * 1e200, "text": TEXT}
+    if build().get_params().get("preset", "paper") is None:  # the closed form prepares its views first
+        assert np.isfinite(build().fit(views).project(views["image"], view="image")).all()
+        return
     with refuses("View 'image' must hold numbers whose squares can be summed. Got numbers too large."):
-        hashers.make(method, n_bits=8).fit({"image": IMAGE * 1e200, "text": TEXT})
+        build().fit(views)
 
 
 def test_one_row_is_too_few(build):

@@ -16,13 +16,14 @@ from threadpoolctl import threadpool_limits
 from fusehash import bits, datasets, hashers
 from fusehash.errors import DataError, FusehashWarning
 from fusehash.hashers.base import ENCODE_ROWS
-from fusehash.hashers.random_rotation import RandomRotationHasher
-from fusehash.hashers.regression import RegressionHasher
+from fusehash.hashers.linear import LinearHasher
 from fusehash.views import PairedViews
 
 DATA = datasets.make_paired(170, views={"image": 24, "text": 19}, n_classes=4, random_state=3)
 TRAIN, NEW = DATA.views.rows(DATA.train), DATA.views.rows(DATA.query)
 N = len(TRAIN)
+# Linear methods whose further bits still differ, or that say in a sentence of their own what becomes of them.
+WARN_OTHERWISE = ("fsh", "jimfh", "cmfh", "imh", "cvh", "scvh", "cca_itq", "scm")
 
 
 @pytest.fixture
@@ -122,7 +123,8 @@ def test_grid_search_over_the_code_length_works(build):
     search = GridSearchCV(build(), {"n_bits": [8, 16]}, cv=2).fit(TRAIN)
     assert search.best_params_["n_bits"] in (8, 16)
     assert search.best_estimator_.codes_.shape == (N, search.best_params_["n_bits"] // 8)
-    assert np.all(search.cv_results_["mean_test_score"] > 0.45) or not search.best_estimator_.comparable
+    low = 0.45 if search.best_estimator_.method == "jimfh" else 0.5  # two of its eight bits are joint, which is few
+    assert np.all(search.cv_results_["mean_test_score"] > low) or not search.best_estimator_.comparable
 
 
 def test_fitting_again_forgets_the_first_data_and_method(build, same, learned):
@@ -396,7 +398,8 @@ def test_more_bits_than_directions_work_with_a_warning_at_the_caller(build):
         warnings.simplefilter("always")
         model = build().fit(views)
     assert model.encode_fused(views).shape == (50, 2)
-    if isinstance(model, (RegressionHasher, RandomRotationHasher)):
+    # The closed form maps to anchors first, which vary in more directions.
+    if isinstance(model, LinearHasher) and hasattr(model, "weights_") and model.method not in WARN_OTHERWISE:
         assert [w.filename for w in caught if w.category is FusehashWarning] == [__file__]
         assert "16 bits of data that vary in 6 directions" in str(caught[-1].message)
 

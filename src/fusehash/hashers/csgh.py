@@ -11,7 +11,7 @@ from scipy.linalg import cho_factor, cho_solve, eigh
 from fusehash import bits
 from fusehash.graph import anchor_weights, choose_anchors, to_sparse
 from fusehash.hashers.agsfh_paper import settled
-from fusehash.hashers.base import Progress, signs
+from fusehash.hashers.base import Progress
 from fusehash.hashers.checks import check_integer, check_real, stream
 from fusehash.hashers.linear import CentredViews, LinearHasher, sum_parts
 from fusehash.parallel import map_blocks
@@ -127,7 +127,7 @@ class CSGH(LinearHasher):
         W = {name: rng.standard_normal((d, self.n_bits)) / scale[name] for name, d in views.n_features.items()}
         P = {name: np.zeros((d, r)) for name, d in views.n_features.items()}
         B = np.zeros((N, self.n_bits), np.int8)
-        XB = self._sign_step(data, W, B)
+        XB = data.sign_step(W, B)
         losses: list[Floats] = []
         for step in range(self.max_iter):
             targets = {name: XB[name] / scale[name] / N for name in views}
@@ -136,7 +136,7 @@ class CSGH(LinearHasher):
                 P[name] = steps[name](targets[name] @ Q.T + pull, Q)
             Q = shared_map(P, {name: steps[name].G for name in views}, targets, g)
             W = {name: P[name] @ Q / scale[name] for name in views}
-            XB = self._sign_step(data, W, B)
+            XB = data.sign_step(W, B)
             # With A_m the quadratic terms of P_m are tr(P_m'A_m P_m); what is left of the cross term is linear in each.
             smooth = sum(float(np.sum(P[name] * (steps[name].A @ P[name]))) for name in views)
             smooth -= self.cross_weight * float(np.sum(P[first] * (graph.across @ P[second])))
@@ -149,16 +149,6 @@ class CSGH(LinearHasher):
         self.means_ = data.means
         self.weights_ = W
         self.objective_ = np.concatenate(losses)
-
-    def _sign_step(self, data: CentredViews, W: dict[str, Floats], B: Any) -> dict[str, Floats]:
-        """B = sgn(sum_m Y_m Q), in place, and the sums X_m'B."""
-
-        def of_block(rows: slice) -> dict[str, Floats]:
-            new = signs(data.project(rows, W))
-            B[rows] = new
-            return {name: data.block(name, rows).T @ new for name in data.views}
-
-        return sum_parts(map_blocks(of_block, data.views.blocks(), self.n_threads))
 
 
 @dataclass(frozen=True)

@@ -102,6 +102,7 @@ class FSH(LinearHasher):
         check_choice(owner, "as_released", self.as_released, (False, True))
 
     def _fit(self, views: PairedViews, labels: Any) -> None:
+        centred_matrices(views)  # says what is wrong with them as they came
         given = {name: self._scaled(views.block(name, slice(None))) for name in views}
         centred, self.means_ = centred_matrices(PairedViews(given))
         X = list(centred.values())

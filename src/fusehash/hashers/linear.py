@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fusehash.errors import DataError, warn
-from fusehash.hashers.base import CrossModalHasher
+from fusehash.hashers.base import CrossModalHasher, signs
 from fusehash.parallel import map_blocks
 from fusehash.spectrum import CentredGram, ridge_solver, solve_ridge
 from fusehash.views import Floats, PairedViews
@@ -52,6 +53,16 @@ class CentredViews:
         """sum_m X_m W_m for some rows."""
         return np.sum([self.block(name, rows) @ weights for name, weights in W.items()], axis=0)
 
+    def sign_step(self, W: dict[str, Floats], B: NDArray[np.int8]) -> dict[str, Floats]:
+        """B = sgn(sum_m X_m W_m), in place, and the sums X_m'B that regressions need."""
+
+        def of_block(rows: slice) -> dict[str, Floats]:
+            new = signs(self.project(rows, W))
+            B[rows] = new
+            return {name: self.block(name, rows).T @ new for name in self.views}
+
+        return sum_parts(map_blocks(of_block, self.views.blocks(), self.n_threads))
+
     def regress(self, XB: dict[str, Floats]) -> dict[str, Floats]:
         """W_m = (X_m'X_m + ridge I)^-1 X_m'B (Eq. 35 with the ridge that it needs)."""
         return {name: solve_ridge(self.factors[name], product) for name, product in XB.items()}
@@ -84,8 +95,10 @@ def centred_matrices(views: PairedViews) -> tuple[dict[str, Floats], dict[str, F
     means, centred = {}, {}
     for name in views:
         X = views.block(name, slice(None))
-        mean = X.mean(axis=0)
-        _check_varies(name, mean, X.var(axis=0))
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean, variance = X.mean(axis=0), X.var(axis=0)
+        _check_size(name, len(X) * variance)
+        _check_varies(name, mean, variance)
         means[name], centred[name] = mean, X - mean
     return centred, means
 
@@ -106,10 +119,14 @@ def gram_sums(views: PairedViews, n_threads: int | None = None) -> dict[str, Cen
             for name, part in parts.items():
                 sums[name].merge(part)
     for name, total in sums.items():
-        if not np.isfinite(total.gram).all():
-            raise DataError(f"View '{name}' must hold numbers whose squares can be summed. Got numbers too large.")
+        _check_size(name, total.gram)
         _check_varies(name, total.mean, total.variance)
     return sums
+
+
+def _check_size(name: str, sums: Floats) -> None:
+    if not np.isfinite(sums).all():
+        raise DataError(f"View '{name}' must hold numbers whose squares can be summed. Got numbers too large.")
 
 
 def _check_varies(name: str, mean: Floats, variance: Floats) -> None:

@@ -8,10 +8,9 @@ import numpy as np
 
 from fusehash import bits
 from fusehash.hashers.agsfh_paper import settled
-from fusehash.hashers.base import Progress, signs
+from fusehash.hashers.base import Progress
 from fusehash.hashers.checks import check_integer, check_real, stream
-from fusehash.hashers.linear import CentredViews, LinearHasher, sum_parts
-from fusehash.parallel import map_blocks
+from fusehash.hashers.linear import CentredViews, LinearHasher
 from fusehash.views import Floats, PairedViews
 
 
@@ -69,7 +68,7 @@ class RegressionHasher(LinearHasher):
         B = np.zeros((views.n_rows, self.n_bits), np.int8)
         losses: list[Floats] = []
         for step in range(self.max_iter):
-            XB = self._sign_step(data, W, B)
+            XB = data.sign_step(W, B)
             W = data.regress(XB)
             losses.append(np.array([data.regression_loss(W, XB, B.size)]))
             self._report(step + 1, self.max_iter, f"loss {losses[-1][0]:.6g}")
@@ -79,13 +78,3 @@ class RegressionHasher(LinearHasher):
         self.means_ = data.means
         self.weights_ = W
         self.objective_ = np.concatenate(losses)
-
-    def _sign_step(self, data: CentredViews, W: dict[str, Floats], B: Any) -> dict[str, Floats]:
-        """B = sgn(sum_m X_m W_m), in place, and the sums X_m'B that the regressions need."""
-
-        def of_block(rows: slice) -> dict[str, Floats]:
-            new = signs(data.project(rows, W))
-            B[rows] = new
-            return {name: data.block(name, rows).T @ new for name in data.views}
-
-        return sum_parts(map_blocks(of_block, data.views.blocks(), self.n_threads))
