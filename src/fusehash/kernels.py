@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fusehash.graph import squared_distances
-from fusehash.hashers.persistence import storable
+from fusehash.persistence import storable
 from fusehash.prepare import Preparation
 
 Single = NDArray[np.float32]

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 
-from fusehash.hashers.persistence import storable
+from fusehash.persistence import storable
 
 Single = NDArray[np.float32]
 MAX_WIDTH = 512

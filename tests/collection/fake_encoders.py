@@ -87,7 +87,7 @@ def make(name: str, *, modality: str | None = None, **params: Any) -> Encoder:
 
 
 def save(encoder: Encoder, path: Any) -> None:
-    from fusehash.hashers.persistence import write_atomically
+    from fusehash.persistence import write_atomically
 
     content = json.dumps({"name": encoder.name, "params": encoder.params, "mean": encoder.mean_.tolist()}).encode()
     write_atomically(Path(path), lambda file: file.write(content))

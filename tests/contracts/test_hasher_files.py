@@ -13,9 +13,8 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 import fusehash
-from fusehash import datasets
+from fusehash import datasets, persistence
 from fusehash.errors import DataError, ModelFileError
-from fusehash.hashers import persistence
 
 DATA = datasets.make_paired(90, views={"image": 24, "text": 19}, n_classes=3, random_state=2)
 TRAIN, NEW = DATA.views.rows(DATA.train), DATA.views.rows(DATA.query)

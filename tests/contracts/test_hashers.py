@@ -298,11 +298,12 @@ def test_seeds_come_in_several_kinds(build, fitted):
 
 
 def test_the_number_of_threads_changes_nothing(build, same, learned):
-    data = datasets.make_paired(2600, views={"image": 24, "text": 19}, n_classes=4, random_state=0).views
     known = build().get_params()
+    n_rows = 2600 if "max_rows" in known else 5000  # over all pairs of rows, or draws some: slow
+    data = datasets.make_paired(n_rows, views={"image": 24, "text": 19}, n_classes=4, random_state=0).views
     short = {name: value for name, value in {"max_iter": 3, "n_anchors": 100}.items() if name in known}
     models = []
-    for n_threads, blas in ((1, 1), (2, 2), (None, 1)):
+    for n_threads, blas in ((1, 1), (2, 1), (1, 2), (5, 2), (None, 2)) if "n_threads" in known else ((1, 1), (1, 2)):
         with threadpool_limits(blas):
             model = build(**short, **({"n_threads": n_threads} if "n_threads" in known else {})).fit(data)
             models.append((learned(model), model.project(NEW["image"], view="image"), model.encode_fused(NEW)))

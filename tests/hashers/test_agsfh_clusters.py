@@ -10,10 +10,10 @@ from sklearn.metrics import adjusted_rand_score
 
 import fusehash
 from fusehash import graph
+from fusehash.checks import stream
 from fusehash.errors import FusehashWarning
 from fusehash.hashers import agsfh_paper as paper
 from fusehash.hashers.agsfh_clusters import StructureWeight, components, unit_rows
-from fusehash.hashers.checks import stream
 from fusehash.hashers.linear import CentredViews
 from fusehash.views import PairedViews
 

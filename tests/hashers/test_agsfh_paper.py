@@ -11,9 +11,9 @@ from threadpoolctl import threadpool_limits
 
 import fusehash
 from fusehash import bits, datasets
+from fusehash.checks import stream
 from fusehash.errors import ParameterError
 from fusehash.hashers import agsfh_paper as paper
-from fusehash.hashers.checks import stream
 
 N, P, K, C, BITS = 150, 40, 6, 5, 16
 VIEWS = datasets.make_paired(N, views={"image": 14, "text": 9}, n_classes=4, n_query=10, random_state=5).views

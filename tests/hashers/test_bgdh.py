@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from fusehash import bits, datasets, hashers
+from fusehash.checks import stream
 from fusehash.errors import FusehashWarning, ParameterError
 from fusehash.evaluation import evaluate
 from fusehash.graph import choose_anchors, squared_distances
 from fusehash.hashers.bgdh import Hyperedges, balanced, edge_weights
-from fusehash.hashers.checks import stream
 
 VIEWS = datasets.make_paired(120, views={"image": 12, "text": 9}, n_classes=4, random_state=2).views
 N = VIEWS.n_rows

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fusehash import bits, datasets, hashers
+from fusehash.checks import stream
 from fusehash.errors import FusehashWarning
 from fusehash.evaluation import evaluate
 from fusehash.hashers.canonical import joint_sums, shared_directions
 from fusehash.hashers.cca_itq import rotation_step
-from fusehash.hashers.checks import stream
 from fusehash.hashers.linear import CentredViews
 from fusehash.rotation import random_orthogonal
 from fusehash.views import PairedViews

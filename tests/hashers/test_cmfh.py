@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from fusehash import bits, datasets, hashers
+from fusehash.checks import stream
 from fusehash.errors import ParameterError
 from fusehash.evaluation import evaluate
-from fusehash.hashers.checks import stream
 from fusehash.spectrum import solve_damped
 
 K = 16

@@ -7,7 +7,7 @@ import pytest
 from sklearn.cross_decomposition import CCA
 
 from fusehash import bits, datasets, hashers
-from fusehash.hashers.checks import stream
+from fusehash.checks import stream
 from fusehash.hashers.linear import CentredViews
 from fusehash.hashers.random_rotation import canonical_directions
 from fusehash.views import PairedViews

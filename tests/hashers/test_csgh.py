@@ -7,10 +7,10 @@ import pytest
 from scipy.linalg import solve_sylvester
 
 from fusehash import bits, datasets, hashers
+from fusehash.checks import stream
 from fusehash.errors import DataError, ParameterError
 from fusehash.evaluation import evaluate
 from fusehash.graph import anchor_weights, choose_anchors, to_sparse
-from fusehash.hashers.checks import stream
 from fusehash.hashers.csgh import SubspaceStep, graph_sums, shared_map
 from fusehash.hashers.linear import CentredViews
 from fusehash.rotation import random_rotations

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fusehash import bits, datasets, hashers
+from fusehash.checks import stream
 from fusehash.evaluation import evaluate
-from fusehash.hashers.checks import stream
 from fusehash.hashers.rbf_features import anchor_features, balanced_codes
 from fusehash.spectrum import damped_solver, solve_ridge
 from fusehash.views import PairedViews

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from fusehash import bits, datasets, hashers
+from fusehash.checks import stream
 from fusehash.errors import DataError, ParameterError
 from fusehash.evaluation import evaluate
-from fusehash.hashers.checks import stream
 from fusehash.hashers.fsh import FSH, crossed_tables, neighbour_matrix
 
 VIEWS = datasets.make_paired(130, views={"image": 12, "text": 9}, n_classes=4, random_state=2).views

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fusehash import bits, datasets, hashers
+from fusehash.checks import stream
 from fusehash.errors import ParameterError
 from fusehash.evaluation import evaluate
-from fusehash.hashers.checks import stream
 from fusehash.hashers.jchr import agreement, coupled_codes
 
 VIEWS = datasets.make_paired(150, views={"image": 14, "text": 9, "sound": 7}, n_classes=4, random_state=2).views

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from fusehash import bits, datasets, hashers
+from fusehash.checks import stream
 from fusehash.errors import ParameterError
 from fusehash.evaluation import evaluate
-from fusehash.hashers.checks import stream
 
 VIEWS = datasets.make_paired(180, views={"image": 20, "text": 14}, n_classes=5, random_state=2).views
 X1, X2 = (VIEWS[name] - VIEWS[name].mean(axis=0) for name in VIEWS)

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fusehash import bits, datasets, hashers
+from fusehash.checks import stream
 from fusehash.evaluation import evaluate
-from fusehash.hashers.checks import stream
 from fusehash.hashers.rfdh import RFDH, row_errors, smallest_half, sweep_bits
 
 VIEWS = datasets.make_paired(90, views={"image": 11, "text": 7, "sound": 5}, n_classes=4, random_state=2).views

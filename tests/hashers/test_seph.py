@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from fusehash import bits, datasets, hashers
+from fusehash.checks import stream
 from fusehash.errors import DataError
 from fusehash.evaluation import evaluate
 from fusehash.hashers import seph
-from fusehash.hashers.checks import stream
 from fusehash.hashers.rbf_features import k_means, label_cosines
 from fusehash.hashers.seph import SemanticPairs, logistic_regression
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from fusehash.hashers.checks import check_integer
+from fusehash.checks import check_integer
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from fusehash.collection.collection import Collection
 from fusehash.collection.database import CollectionError, CorruptCollectionError
 from fusehash.collection.folder import is_collection
-from fusehash.collection.items import Hit, Hits, Item, NewItem, Report
-from fusehash.collection.sources import read_folder
+from fusehash.collection.items import Hit, Hits, Item, Report
+from fusehash.datasets.folders import NewItem, read_folder
 
 __all__ = [
     "Collection",

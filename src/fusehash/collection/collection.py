@@ -9,16 +9,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from fusehash.checks import check_integer, check_n_bits
 from fusehash.collection import folder, store
 from fusehash.collection.database import WriterLock
 from fusehash.collection.encoding import EncoderSettings
 from fusehash.collection.entries import Entry, checked
 from fusehash.collection.features import Features
-from fusehash.collection.items import NewItem, Progress, Report
+from fusehash.collection.items import Progress, Report
 from fusehash.collection.reader import Reader
 from fusehash.collection.writing import Change, Plan, Settings, compare
+from fusehash.datasets.folders import NewItem
 from fusehash.errors import DataError, ParameterError
-from fusehash.hashers.checks import check_integer, check_n_bits
 
 # Past this share of items that the model has not seen, build() learns the codes anew.
 RETRAIN_SHARE = 0.5

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fusehash.collection.items import NewItem
+from fusehash.datasets.folders import NewItem, content_hash
 from fusehash.errors import DataError
 
 MAX_IMAGE_BYTES = 1 << 28
@@ -77,11 +76,6 @@ class Entry:
         except OSError:
             return False
         return (seen.st_size, seen.st_mtime_ns) == (stored.size, stored.mtime)
-
-
-def content_hash(content: bytes) -> bytes:
-    """What identifies a content."""
-    return hashlib.blake2b(content, digest_size=16).digest()
 
 
 def checked(items: Iterable[NewItem], skipped: dict[str, str]) -> list[Entry]:

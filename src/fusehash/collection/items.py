@@ -4,26 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 Progress = Callable[[int, int, str], None]
-
-
-@dataclass(frozen=True)
-class NewItem:
-    """Something to put into a collection.
-
-    key : a stable name, such as the relative file name; a collection holds one item of each key.
-    image : an image file, or its bytes, or None.
-    text : what describes it, or None.
-    labels : names by which a search can be narrowed.
-    """
-
-    key: str
-    image: Path | bytes | None = None
-    text: str | None = None
-    labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

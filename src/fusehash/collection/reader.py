@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fusehash import bits
+from fusehash.checks import check_integer
 from fusehash.collection import overview, store
 from fusehash.collection.database import CorruptCollectionError, Database, check_header
 from fusehash.collection.folder import read_settings
@@ -19,7 +20,6 @@ from fusehash.collection.items import Hit, Hits, Item
 from fusehash.collection.searching import GoneError, Snapshot, find
 from fusehash.collection.store import APPLICATION_ID, FORMAT, State
 from fusehash.errors import DataError
-from fusehash.hashers.checks import check_integer
 from fusehash.search import HammingIndex
 
 # Past this share of items that the model has not seen, stats() recommends a reindex.

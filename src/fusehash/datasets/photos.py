@@ -45,7 +45,7 @@ def is_photo_folder(path: str | os.PathLike[str]) -> bool:
 def load_photos(
     folder: str | os.PathLike[str], *, split_seed: int = 0, n_query: int | None = None, n_train: int | None = None
 ) -> PhotoDataset:
-    """Photos with captions and labels from a folder (see `fusehash.collection.sources` for its layouts).
+    """Photos with captions and labels from a folder (see `fusehash.datasets.folders` for its layouts).
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def load_photos(
     n_train : training pairs to draw of the others, all of which are the database; by default all
     """
     from fusehash import encoders
-    from fusehash.collection.sources import read_folder
+    from fusehash.datasets.folders import read_folder
     from fusehash.encoders.reading import ImageError, open_image
 
     root, kept, unreadable = Path(folder), [], 0

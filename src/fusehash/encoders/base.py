@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import NotFittedError
 
+from fusehash.checks import check_integer
 from fusehash.errors import DataError
-from fusehash.hashers.checks import check_integer
 from fusehash.parallel import map_blocks, one_blas_thread
 
 Single: TypeAlias = NDArray[np.float32]

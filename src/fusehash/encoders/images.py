@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from fusehash.checks import check_integer, resolve_seed, stream
 from fusehash.encoders import histograms, visual_words
 from fusehash.encoders.base import Batch, Encoder, Progress, Single, check_jobs, gather
 from fusehash.encoders.reading import MAX_PIXELS, ImageError, open_image
 from fusehash.errors import DataError
-from fusehash.hashers.checks import check_integer, resolve_seed, stream
 
 if TYPE_CHECKING:
     from PIL.Image import Image

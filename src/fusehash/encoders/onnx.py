@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from fusehash.checks import check_integer
 from fusehash.encoders.base import Batch, Encoder, Progress, Single, check_jobs
 from fusehash.encoders.images import ImageEncoder
 from fusehash.encoders.onnx_files import digest, load_tokenizer, session
@@ -20,7 +21,6 @@ from fusehash.encoders.pixels import check_three, normalised_pixels, unit_rows
 from fusehash.encoders.reading import MAX_PIXELS
 from fusehash.encoders.texts import TextEncoder
 from fusehash.errors import DataError, ParameterError
-from fusehash.hashers.checks import check_integer
 
 if TYPE_CHECKING:
     from PIL.Image import Image

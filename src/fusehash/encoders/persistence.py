@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fusehash.errors import DataError, ModelFileError
-from fusehash.hashers.persistence import write_atomically
+from fusehash.persistence import write_atomically
 
 if TYPE_CHECKING:
     from fusehash.encoders.base import Encoder

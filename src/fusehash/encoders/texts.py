@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 
+from fusehash.checks import check_integer, resolve_seed, stream
 from fusehash.encoders.base import Batch, Encoder, Progress, Single
 from fusehash.errors import DataError
-from fusehash.hashers.checks import check_integer, resolve_seed, stream
 
 MAX_WORDS, MAX_GRAMS = 20_000, 20_000
 # Of few texts every term is kept; of many, those that occur once say nothing about the others.

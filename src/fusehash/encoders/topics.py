@@ -10,10 +10,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.special import psi
 
+from fusehash.checks import check_integer, resolve_seed, stream
 from fusehash.encoders.base import Progress, Single
 from fusehash.encoders.texts import TextEncoder, clean, counter, known_terms
 from fusehash.errors import DataError
-from fusehash.hashers.checks import check_integer, resolve_seed, stream
 
 Floats = NDArray[np.float64]
 

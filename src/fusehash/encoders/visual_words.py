@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fusehash.checks import stream
 from fusehash.encoders.base import Single
 from fusehash.errors import DataError
-from fusehash.hashers.checks import stream
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from fusehash.errors import DataError, warn
 from fusehash.evaluation.protocols import PROTOCOLS, Split, halves
-from fusehash.hashers.persistence import write_atomically
+from fusehash.persistence import write_atomically
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 Stage: TypeAlias = Literal["train", "half"]

@@ -34,7 +34,7 @@ def make(name: str, **params: Any) -> CrossModalHasher:
 
 def load(path: str | Path) -> CrossModalHasher:
     """Load a model that `save` wrote."""
-    from fusehash.hashers import persistence
+    from fusehash import persistence
 
     return persistence.read(Path(path), lambda name: get(name) if name in names() else None)
 

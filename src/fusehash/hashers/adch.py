@@ -8,8 +8,8 @@ import numpy as np
 from scipy.linalg import svd
 
 from fusehash import bits
+from fusehash.checks import check_integer, check_real, stream
 from fusehash.hashers.base import CrossModalHasher, Progress, signs
-from fusehash.hashers.checks import check_integer, check_real, stream
 from fusehash.hashers.rbf_features import (
     RBFFeatures,
     anchor_features,

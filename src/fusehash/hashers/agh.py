@@ -12,12 +12,12 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from fusehash import bits
+from fusehash.checks import check_choice, check_integer, stream
 from fusehash.errors import warn
 from fusehash.graph import choose_anchors, squared_distances
 from fusehash.hashers.base import CrossModalHasher, Progress
-from fusehash.hashers.checks import check_choice, check_integer, stream
 from fusehash.hashers.linear import centred_matrices
-from fusehash.hashers.persistence import storable
+from fusehash.persistence import storable
 from fusehash.views import Floats, PairedViews
 
 # Eigenvalues nearer to 1 are those of separate parts of the graph and tell nothing else, as in the authors' code.

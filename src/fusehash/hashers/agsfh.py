@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fusehash import bits, graph
+from fusehash.checks import check_choice, check_integer, check_real, stream
 from fusehash.errors import ParameterError, warn
 from fusehash.hashers import agsfh_paper as paper
 from fusehash.hashers.base import Progress
-from fusehash.hashers.checks import check_choice, check_integer, check_real, stream
 from fusehash.hashers.closed_form_fit import SPECTRUM_ROWS, Sizes, fit_closed_form, fix, usual_anchors
 from fusehash.hashers.closed_form_maps import Choices, Fitted
 from fusehash.hashers.linear import CentredViews, LinearHasher

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
-from fusehash import bits
+from fusehash import bits, persistence
+from fusehash.checks import check_integer, check_labels, check_n_bits, resolve_seed
 from fusehash.errors import DataError, warn
-from fusehash.hashers import persistence
-from fusehash.hashers.checks import check_integer, check_labels, check_n_bits, resolve_seed
 from fusehash.parallel import one_blas_thread
 from fusehash.views import Floats, PairedViews, ViewsLike, check_view, named, to_dense
 

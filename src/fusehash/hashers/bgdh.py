@@ -9,10 +9,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from fusehash import bits
+from fusehash.checks import check_integer, check_real, stream
 from fusehash.graph import anchor_weights, choose_anchors, to_sparse
 from fusehash.hashers.agsfh_paper import settled
 from fusehash.hashers.base import Progress
-from fusehash.hashers.checks import check_integer, check_real, stream
 from fusehash.hashers.linear import CentredViews, LinearHasher
 from fusehash.simplex import project_rows
 from fusehash.views import Floats, PairedViews

@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fusehash import bits
+from fusehash.checks import check_integer, check_real, stream
 from fusehash.errors import warn
 from fusehash.hashers.base import Progress, signs
 from fusehash.hashers.canonical import SharedDirections, joint_sums, shared_directions
-from fusehash.hashers.checks import check_integer, check_real, stream
 from fusehash.hashers.linear import CentredViews, LinearHasher
 from fusehash.parallel import map_blocks
 from fusehash.rotation import groups, random_orthogonal

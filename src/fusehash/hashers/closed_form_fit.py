@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fusehash.hashers.checks import stream
+from fusehash.checks import stream
 from fusehash.hashers.closed_form import ClosedForm
 from fusehash.hashers.closed_form_maps import Choices, Fitted, GraphMap
 from fusehash.hashers.closed_form_source import (

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fusehash.graph import fuse, neighbour_graph
-from fusehash.hashers.persistence import storable
 from fusehash.kernels import FeatureMap
+from fusehash.persistence import storable
 
 Single = NDArray[np.float32]
 Floats = NDArray[np.float64]

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fusehash import bits
+from fusehash.checks import check_choice, check_integer, check_real, stream
 from fusehash.errors import ParameterError
 from fusehash.hashers.base import Progress
-from fusehash.hashers.checks import check_choice, check_integer, check_real, stream
 from fusehash.hashers.factors import Features
 from fusehash.hashers.linear import LinearHasher
 from fusehash.spectrum import solve_damped

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fusehash.hashers.checks import stream
+from fusehash.checks import stream
 from fusehash.hashers.linear import gram_sums
 from fusehash.parallel import map_blocks
 from fusehash.views import Floats, PairedViews

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fusehash import bits
+from fusehash.checks import check_integer, check_real, stream
 from fusehash.hashers.base import CrossModalHasher, Progress, signs
-from fusehash.hashers.checks import check_integer, check_real, stream
 from fusehash.hashers.rbf_features import RBFFeatures, anchor_features, balanced_codes
 from fusehash.spectrum import damped_solver, solve_ridge
 from fusehash.views import Floats, PairedViews

@@ -8,10 +8,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from fusehash import bits
+from fusehash.checks import check_choice, check_integer, check_real, stream
 from fusehash.errors import ParameterError
 from fusehash.graph import anchor_weights, squared_distances
 from fusehash.hashers.base import Progress, signs
-from fusehash.hashers.checks import check_choice, check_integer, check_real, stream
 from fusehash.hashers.linear import LinearHasher, centred_matrices
 from fusehash.spectrum import ridge_solver, solve_ridge
 from fusehash.views import Floats, PairedViews

@@ -9,10 +9,10 @@ import scipy.sparse as sp
 from scipy.linalg import cho_factor, cho_solve, eigh
 
 from fusehash import bits
+from fusehash.checks import check_choice, check_integer, check_real, stream
 from fusehash.errors import DataError, warn
 from fusehash.graph import squared_distances
 from fusehash.hashers.base import Progress
-from fusehash.hashers.checks import check_choice, check_integer, check_real, stream
 from fusehash.hashers.linear import LinearHasher, centred_matrices, gram_sums
 from fusehash.parallel import map_blocks
 from fusehash.rotation import random_rotations

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fusehash import bits
+from fusehash.checks import check_integer, check_real, stream
 from fusehash.hashers.agsfh_paper import settled
 from fusehash.hashers.base import Progress, signs
-from fusehash.hashers.checks import check_integer, check_real, stream
 from fusehash.hashers.linear import CentredViews, LinearHasher, sum_parts
 from fusehash.parallel import map_blocks
 from fusehash.views import Floats, PairedViews

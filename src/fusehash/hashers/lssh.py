@@ -9,9 +9,9 @@ from numba import njit
 from numpy.typing import NDArray
 
 from fusehash import bits
+from fusehash.checks import check_integer, check_real, stream
 from fusehash.errors import ParameterError
 from fusehash.hashers.base import CrossModalHasher, Progress
-from fusehash.hashers.checks import check_integer, check_real, stream
 from fusehash.hashers.linear import centred_matrices, gram_sums
 from fusehash.parallel import map_blocks
 from fusehash.spectrum import solve_ridge

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fusehash import bits
+from fusehash.checks import check_real, stream
 from fusehash.hashers.base import Progress
-from fusehash.hashers.checks import check_real, stream
 from fusehash.hashers.linear import CentredViews, LinearHasher
 from fusehash.parallel import map_blocks
 from fusehash.rotation import random_rotations

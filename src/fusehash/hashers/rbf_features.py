@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from fusehash.graph import squared_distances
 from fusehash.hashers.linear import centred_matrices
-from fusehash.hashers.persistence import storable
+from fusehash.persistence import storable
 from fusehash.views import Floats, PairedViews
 
 

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fusehash import bits
+from fusehash.checks import check_integer, check_real, stream
 from fusehash.hashers.agsfh_paper import settled
 from fusehash.hashers.base import Progress
-from fusehash.hashers.checks import check_integer, check_real, stream
 from fusehash.hashers.linear import CentredViews, LinearHasher
 from fusehash.views import Floats, PairedViews
 

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fusehash import bits
+from fusehash.checks import check_choice, check_integer, check_real, stream
 from fusehash.hashers.base import CrossModalHasher, Progress
-from fusehash.hashers.checks import check_choice, check_integer, check_real, stream
 from fusehash.hashers.linear import gram_sums
 from fusehash.spectrum import solve_damped
 from fusehash.views import Floats, PairedViews

@@ -8,9 +8,9 @@ import numpy as np
 from scipy.linalg import solve_triangular, svd
 
 from fusehash import bits
+from fusehash.checks import check_choice, check_real
 from fusehash.errors import warn
 from fusehash.hashers.base import Progress, signs
-from fusehash.hashers.checks import check_choice, check_real
 from fusehash.hashers.linear import LinearHasher, centred_matrices
 from fusehash.hashers.rbf_features import label_cosines
 from fusehash.spectrum import ridge_solver, top_eigenpairs

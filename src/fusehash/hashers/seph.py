@@ -10,9 +10,9 @@ from scipy.linalg import eigh
 from scipy.optimize import minimize
 
 from fusehash import bits
+from fusehash.checks import check_choice, check_integer, check_real, stream
 from fusehash.errors import DataError
 from fusehash.hashers.base import CrossModalHasher, Progress, signs
-from fusehash.hashers.checks import check_choice, check_integer, check_real, stream
 from fusehash.hashers.linear import centred_matrices
 from fusehash.hashers.rbf_features import RBFFeatures, k_means, label_cosines
 from fusehash.parallel import map_blocks

@@ -12,14 +12,14 @@ path or through a link, is refused: a captions file from elsewhere must not make
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fusehash.collection.entries import content_hash
-from fusehash.collection.items import NewItem
 from fusehash.errors import DataError, warn
 
 IMAGE_SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".gif", ".webp", ".bmp", ".tif", ".tiff"))
@@ -28,6 +28,27 @@ FOUND_BY_ITSELF = ("captions.csv", "captions.jsonl")
 MAX_TEXT_BYTES = 1 << 20
 
 csv.field_size_limit(MAX_TEXT_BYTES)
+
+
+@dataclass(frozen=True)
+class NewItem:
+    """Something found, or to be put into a collection.
+
+    key : a stable name, such as the relative file name; a collection holds one item of each key.
+    image : an image file, or its bytes, or None.
+    text : what describes it, or None.
+    labels : names by which a search can be narrowed.
+    """
+
+    key: str
+    image: Path | bytes | None = None
+    text: str | None = None
+    labels: tuple[str, ...] = ()
+
+
+def content_hash(content: bytes) -> bytes:
+    """What identifies a content."""
+    return hashlib.blake2b(content, digest_size=16).digest()
 
 
 def read_folder(photos: str | Path, captions: str | Path | None = None) -> Iterator[NewItem]:
