@@ -19,6 +19,8 @@ import fusehash
 from fusehash import hashers
 from fusehash.cli import app
 from fusehash.datasets import load, make_paired
+from fusehash.streams import open_view, sink
+from fusehash.streams.sinks import NpySink
 
 Run = Callable[..., Result]
 COMMANDS = ("demo", "fit", "encode", "evaluate")
@@ -222,11 +224,13 @@ def test_encode_leaves_the_old_file_when_writing_fails(
     out = tmp_path / "codes.npy"
     out.write_bytes(b"old")
 
-    def full(stream: Any, array: Any, **_: Any) -> None:
-        stream.write(b"half")
+    store = NpySink._store
+
+    def full(sink: NpySink, rows: Any) -> None:
+        store(sink, rows[:1])
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(np, "save", full)
+    monkeypatch.setattr(NpySink, "_store", full)
     wrong(run("encode", model, data, "--fused", "--out", out), "No space left on device")
     assert out.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [out]
@@ -276,6 +280,84 @@ def test_evaluate_wrong_input(run: Run, data: Path) -> None:
     wrong(run("evaluate", "gone.mat"), "None was found")
     assert run("evaluate", data, "--k", "0").exit_code == 2
     assert run("evaluate", data, "--ties", "none").exit_code == 2
+
+
+# ---- files of views
+
+
+@pytest.fixture(scope="module")
+def files(data: Path, optional: Callable[[str], Any]) -> list[str]:
+    """The views of the small dataset as one file each, and its labels."""
+    for package in ("zarr", "pyarrow"):
+        optional(package)
+    dataset = load(data)
+    for name, suffix in (("image", ".npy"), ("text", ".parquet"), ("text", ".zarr")):
+        matrix = np.asarray(dataset.views[name])
+        with sink(data.parent / f"{name}{suffix}", *matrix.shape, matrix.dtype) as out:
+            out.write(matrix)
+    np.save(data.parent / "labels.npy", dataset.labels)
+    return [str(data.parent / "image.npy"), f"text={data.parent / 'text.parquet'}"]
+
+
+def test_fit_from_files_of_views(run: Run, data: Path, files: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "m.safetensors"
+    result = run("fit", *files, "--method", "regression", "--bits", 16, "--out", out, "--json")
+    assert result.exit_code == 0, result.stderr
+    told = json.loads(result.stdout)
+    assert (told["dataset"], told["n_train"], told["data_hash"]) == ("image+text", 150, None)
+    assert told["views"] == {"image": 16, "text": 12}
+    expected = hashers.make("regression", n_bits=16, random_state=0).fit(load(data).views)
+    np.testing.assert_array_equal(hashers.load(out).codes_, expected.codes_)
+    result = run("fit", *files, "--method", "regression", "--bits", 16, "--out", out, "--n-train", 100)
+    assert "from 100 pairs of image+text" in result.stdout
+    assert "--view text --out codes.npy" in result.stdout
+    labels = data.parent / "labels.npy"
+    result = run("fit", *files, "--method", "scm", "--bits", 8, "--out", out, "--labels", labels, "--n-train", 100)
+    assert result.exit_code == 0, result.stderr
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".zarr", ".parquet"])
+def test_encode_files_of_views(
+    run: Run, data: Path, model: Path, files: list[str], tmp_path: Path, suffix: str
+) -> None:
+    out, views, hasher = tmp_path / f"codes{suffix}", load(data).views, hashers.load(model)
+    result = run("encode", model, *files, "--fused", "--out", out, "--json")
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["n"] == 150
+    np.testing.assert_array_equal(open_view(out)[:], hasher.encode_fused(views))
+    result = run("encode", model, data.parent / f"text{suffix if suffix != '.npy' else '.zarr'}", "--view", "text",
+                 "--out", out)  # fmt: skip
+    assert result.exit_code == 0, result.stderr
+    np.testing.assert_array_equal(open_view(out)[:], hasher.encode(views["text"], view="text"))
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_evaluate_files_of_views(run: Run, data: Path, files: list[str]) -> None:
+    words = ("--method", "regression", "--bits", 16, "--seeds", 1, "--protocols", "U,FN", "--no-control", "--json")
+    result = run("evaluate", *files, "--labels", data.parent / "labels.npy", *words)
+    assert result.exit_code == 0, result.stderr
+    card = json.loads(result.stdout)["results"]["regression"]["card"]
+    assert (card["n_query"], card["n_train"]) == (15, 135)
+
+
+def test_wrong_files_of_views(run: Run, data: Path, model: Path, files: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "codes.npy"
+    wrong(run("encode", model, *files, "--view", "sound", "--out", out), "'image', 'text' in the files")
+    wrong(run("encode", model, *files, "--fused", "--out", tmp_path / "codes.csv"), "must end in .npy, .zarr")
+    wrong(run("encode", model, f"text={data.parent / 'image.npy'}", "--fused", "--out", out), "12 features")
+    wrong(run("fit", "a=gone.npy", *files, "--out", out), "where there is no file")
+    np.save(tmp_path / "short.npy", np.ones((3, 2)))
+    wrong(run("fit", f"a={tmp_path / 'short.npy'}", *files, "--out", out), "pair one to one")
+    wrong(run("fit", *files, "--labels", tmp_path / "short.npy", "--out", out), "one row for each of the 150 items")
+    wrong(run("fit", *files, "--labels", tmp_path / "gone.npy", "--out", out), "labels were looked for")
+    wrong(run("fit", *files, "--n-train", 151, "--out", out), "at most the 150 rows")
+    for words in (
+        ("fit", *files, files[0]), ("fit", *files, data), ("fit", *files, "--data", tmp_path),
+        ("fit", data, "--labels", "x.npy"), ("evaluate", *files),
+        ("encode", model, *files, "--fused", "--rows", "query"),
+    ):  # fmt: skip
+        assert run(*words).exit_code == 2
+    assert [file.name for file in tmp_path.iterdir()] == ["short.npy"]
 
 
 # ---- Ctrl-C

@@ -5,9 +5,12 @@ Bit j of a code is bit j % 8 (little-endian) of byte j // 8; +1 is stored as 1 a
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fusehash.arrays import Array, beside, cast, is_foreign, namespace, zeros
 from fusehash.errors import DataError
 
 Codes = NDArray[np.uint8]
@@ -18,12 +21,26 @@ def n_bytes(n_bits: int) -> int:
     return -(-n_bits // 8)
 
 
-def pack(signs: ArrayLike) -> Codes:
-    """Pack an (n, n_bits) array into (n, ceil(n_bits / 8)) bytes; a bit is 1 where the entry is > 0."""
-    signs = np.asarray(signs)
+def pack(signs: Any) -> Codes:
+    """Pack an (n, n_bits) array into (n, ceil(n_bits / 8)) bytes; a bit is 1 where the entry is > 0.
+
+    A tensor on a device is packed there.
+    """
+    if not is_foreign(signs):
+        signs = np.asarray(signs)
     if signs.ndim != 2:
-        raise DataError(f"Signs must be a matrix (n, n_bits). Got an array of shape {signs.shape} instead.")
-    return np.packbits(signs > 0, axis=1, bitorder="little")
+        raise DataError(f"Signs must be a matrix (n, n_bits). Got an array of shape {tuple(signs.shape)} instead.")
+    return _pack_foreign(signs) if is_foreign(signs) else np.packbits(signs > 0, axis=1, bitorder="little")
+
+
+def _pack_foreign(signs: Array) -> Codes:
+    xp = namespace(signs)
+    n, n_bits = signs.shape
+    ones = cast(signs > 0, "uint8")
+    if n_bits % 8:
+        ones = xp.concat([ones, zeros((n, -n_bits % 8), ones, "uint8")], axis=1)
+    shifts = beside(np.uint8(1) << np.arange(8, dtype=np.uint8), signs)
+    return xp.sum(xp.reshape(ones, (n, n_bytes(n_bits), 8)) * shifts, axis=2, dtype=xp.uint8)
 
 
 def unpack(codes: ArrayLike, n_bits: int) -> NDArray[np.int8]:
@@ -31,6 +48,27 @@ def unpack(codes: ArrayLike, n_bits: int) -> NDArray[np.int8]:
     packed = check_codes(codes, n_bits)
     ones = np.unpackbits(packed, axis=1, count=n_bits, bitorder="little")
     return ones.view(np.int8) * np.int8(2) - np.int8(1)
+
+
+def unpack_beside(codes: Array, n_bits: int, dtype: str) -> Array:
+    """The same as a matrix of any library and precision, where the codes are."""
+    if not is_foreign(codes):
+        return unpack(codes, n_bits).astype(dtype)
+    shifts = beside(np.arange(8, dtype=np.uint8), codes)
+    ones = (codes[:, :, None] >> shifts) & 1
+    return 2.0 * cast(namespace(codes).reshape(ones, (len(codes), -1)), dtype)[:, :n_bits] - 1.0
+
+
+def cut(codes: ArrayLike, n_bits: int) -> Codes:
+    """The first ``n_bits`` (a multiple of 8) of packed codes: a view, also of a memory map, and nothing is copied."""
+    packed = codes if isinstance(codes, np.ndarray) else np.asarray(codes)
+    if packed.dtype != np.uint8 or packed.ndim != 2:
+        raise DataError(f"Codes must be a uint8 matrix (n, bytes). Got {packed.dtype} of shape {packed.shape} instead.")
+    if n_bits <= 0 or n_bits % 8 or n_bits > 8 * packed.shape[1]:
+        raise DataError(
+            f"Codes can be cut to a multiple of 8 bits, at most {8 * packed.shape[1]} here. Got {n_bits} instead."
+        )
+    return packed[:, : n_bits // 8]
 
 
 def check_codes(codes: ArrayLike, n_bits: int | None = None, *, what: str = "Codes") -> Codes:

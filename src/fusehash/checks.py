@@ -45,6 +45,13 @@ def check_choice(owner: str, name: str, value: Any, choices: Collection[Any]) ->
     return value
 
 
+def check_string(owner: str, name: str, value: Any) -> str:
+    """A string with something in it."""
+    if not isinstance(value, str) or not value:
+        raise ParameterError(owner, name, "a non-empty string", value)
+    return value
+
+
 def check_labels(owner: str, labels: Any, n_rows: int) -> NDArray[np.float64]:
     """Labels as a 0/1 matrix (rows, classes); classes that no row has are left out."""
     if labels is None:

@@ -7,29 +7,40 @@ It is never held dense for all items: weights come as (n, k) neighbour lists per
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 from numba import njit
 from numpy.typing import NDArray
 
+from fusehash.arrays import (
+    Array,
+    beside,
+    cast,
+    is_numpy,
+    namespace,
+    nearest_columns,
+    precision,
+    put_rows,
+    squares,
+    take_rows,
+)
 from fusehash.views import BLOCK_ROWS, Floats, PairedViews
 
-Neighbours = tuple[NDArray[np.int32], Floats]
-Real = TypeVar("Real", np.float32, np.float64)
+Neighbours = tuple[Array, Array]
 
 
-def squared_distances(X: NDArray[Real], T: NDArray[Real]) -> NDArray[Real]:
-    """(n, P) squared Euclidean distances between the rows of X and of T, in their precision."""
+def squared_distances(X: Array, T: Array) -> Array:
+    """(n, P) squared Euclidean distances between the rows of X and of T, in their precision and their place."""
+    xp = namespace(X)
     # Seen from amid the anchors, or a far origin costs all digits; from entries of theirs, so that integers stay exact.
-    centre = np.sort(T[:15], axis=0)[len(T[:15]) // 2]
+    centre = xp.sort(T[:15], axis=0)[len(T[:15]) // 2]
     X, T = X - centre, T - centre
     D = X @ T.T
     D *= -2.0
-    D += np.einsum("ij,ij->i", X, X)[:, None]
-    D += np.einsum("ij,ij->i", T, T)
-    return np.maximum(D, 0.0, out=D)
+    D += squares(X)[:, None]
+    D += squares(T)
+    return np.maximum(D, 0.0, out=D) if xp is np else xp.clip(D, 0.0, None)
 
 
 def choose_anchors(
@@ -107,17 +118,31 @@ def _weights(D: Floats, k: int, index: NDArray[np.int32], weights: Floats) -> No
             weights[i, j] = (limit - d[j]) / total if total > 1e-12 * k * limit else 1.0 / k
 
 
-def anchor_weights(X: Floats, anchors: Floats, k: int) -> Neighbours:
+def anchor_weights(X: Array, anchors: Array, k: int) -> Neighbours:
     """The k nearest anchors of every row, nearest first, and their weights (Eq. 14); weights of a row sum to 1.
 
     With d_(1) <= ... <= d_(k+1) the sorted squared distances, the r-th weight is
     (d_(k+1) - d_(r)) / (k d_(k+1) - sum_{r<=k} d_(r)); where all are equal (0/0 in print) it is 1/k.
     """
     D = squared_distances(X, anchors)
+    if not is_numpy(D):
+        return nearest_weights(D, k)
     index = np.empty((len(X), k), np.int32)
-    weights = np.empty((len(X), k))
+    weights = np.empty((len(X), k), D.dtype)
     _weights(D, k, index, weights)
     return index, weights
+
+
+def nearest_weights(D: Array, k: int) -> Neighbours:
+    """Eq. 14 from distances in any array library; of equals at the limit it is 0, whichever of them are taken."""
+    xp = namespace(D)
+    d, index = nearest_columns(D, min(k + 1, D.shape[1]))
+    limit = d[:, -1:]
+    gaps = limit - d[:, :k]
+    total = xp.sum(gaps, axis=1, keepdims=True)
+    even = total <= 1e-12 * k * limit
+    weights = xp.where(even, xp.ones_like(gaps) / k, gaps / xp.where(even, xp.ones_like(total), total))
+    return index[:, :k], weights
 
 
 def to_sparse(neighbours: Neighbours, n_anchors: int) -> sp.csr_matrix:
@@ -165,48 +190,50 @@ def fused_anchor_graph(
     return sp.vstack(blocks, format="csr")
 
 
-def neighbour_graph(
-    X: NDArray[np.float32], anchors: NDArray[np.float32], k: int, has_anchor: NDArray[np.bool_] | None = None
-) -> NDArray[np.float32]:
+def neighbour_graph(X: Array, anchors: Array, k: int, has_anchor: NDArray[np.bool_] | None = None) -> Array:
     """Dense (n, P) anchor graph of a block of rows; anchors that are missing in this view get no edges."""
     columns = None if has_anchor is None or has_anchor.all() else np.flatnonzero(has_anchor)
-    points = anchors if columns is None else anchors[columns]
-    index, weights = anchor_weights(X.astype(np.float64), points.astype(np.float64), min(k, len(points)))
+    points = anchors if columns is None else take_rows(anchors, columns)
+    if is_numpy(X):
+        index, weights = anchor_weights(X.astype(np.float64), points.astype(np.float64), min(k, len(points)))
+    else:  # a device is fast in single precision; the weights are continuous, so it hardly matters
+        index, weights = anchor_weights(X, points, min(k, len(points)))
     if columns is not None:
-        index = columns[index].astype(np.int32)
-    graph = np.zeros((len(X), len(anchors)), np.float32)
-    np.put_along_axis(graph, index, weights.astype(np.float32), axis=1)
-    return graph
+        index = beside(columns, X)[index]
+    shape = len(X), len(anchors)
+    if is_numpy(X):
+        graph = np.zeros(shape, X.dtype)
+        np.put_along_axis(graph, index, weights.astype(X.dtype), axis=1)
+        return graph
+    return put_rows(shape, index, weights)
 
 
 FUSIONS = ("mean", "hadamard", "geometric")
 _SMOOTHING = 1e-3
 
 
-def fuse(
-    graphs: Sequence[NDArray[np.float32]],
-    present: Sequence[NDArray[np.bool_]],
-    weights: Sequence[float],
-    fusion: str,
-) -> NDArray[np.float32]:
-    """One graph from the views' graphs, over the views in which each row is present.
+def fuse(graphs: Sequence[Array], present: Sequence[Array | None], weights: Sequence[float], fusion: str) -> Array:
+    """One graph from the views' graphs, over the views in which each row is present (None: in all rows).
 
     mean : weighted mean; no row is ever empty
     hadamard : product (Eq. 15) scaled to row sum 1; the mean where the product is empty
     geometric : weighted geometric mean of slightly smoothed graphs, scaled to row sum 1
     """
-    shares = np.stack([w * mask for w, mask in zip(weights, present, strict=True)]).astype(np.float32)
-    shares /= np.maximum(shares.sum(axis=0), np.float32(1e-12))
-    mean: NDArray[np.float32] = np.sum(
-        [share[:, None] * graph for share, graph in zip(shares, graphs, strict=True)], axis=0
-    )
+    xp = namespace(graphs[0])
+    ones = xp.ones_like(graphs[0][:, :1])
+    masks = [ones if mask is None else cast(mask, precision(ones))[:, None] for mask in present]
+    total = xp.clip(sum(w * mask for w, mask in zip(weights, masks, strict=True)), 1e-12, None)
+    shares = [w * mask / total for w, mask in zip(weights, masks, strict=True)]
+    mean = sum(share * graph for share, graph in zip(shares, graphs, strict=True))
     if fusion == "mean":
         return mean
     if fusion == "hadamard":
-        product = np.prod([np.where(m[:, None], g, 1.0) for m, g in zip(present, graphs, strict=True)], axis=0)
+        product = ones
+        for mask, graph in zip(masks, graphs, strict=True):
+            product = product * xp.where(mask > 0.0, graph, ones)
     else:
-        logs = [s[:, None] * np.log(g + np.float32(_SMOOTHING)) for s, g in zip(shares, graphs, strict=True)]
-        product = np.maximum(np.exp(np.sum(logs, axis=0)) - np.float32(_SMOOTHING), 0.0)  # rounding goes below 0
-    mass = product.sum(axis=1, keepdims=True)
-    scaled = product / np.where(mass > 1e-12, mass, 1.0)
-    return np.where(mass > 1e-12, scaled, mean).astype(np.float32)
+        logs = sum(share * xp.log(graph + _SMOOTHING) for share, graph in zip(shares, graphs, strict=True))
+        product = xp.clip(xp.exp(logs) - _SMOOTHING, 0.0, None)  # rounding goes below 0
+    mass = xp.sum(product, axis=1, keepdims=True)
+    empty = mass <= 1e-12
+    return xp.where(empty, mean, product / xp.where(empty, ones, mass))

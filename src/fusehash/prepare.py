@@ -14,15 +14,12 @@ Views wider than `MAX_WIDTH` are then cut to their leading principal components,
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.linalg import eigh
 
+from fusehash.arrays import Array, beside, cast, host, namespace, precision, squares, top_eigh
 from fusehash.persistence import storable
 
-Single = NDArray[np.float32]
 MAX_WIDTH = 512
 EXACT_SIDE = 1200
 EMBEDDING_WIDTH = 8
@@ -36,44 +33,36 @@ class Preparation:
     """How one view is made comparable; learned from a sample of its rows."""
 
     kind: str
-    mean: NDArray[np.float64]
-    scale: NDArray[np.float64]
-    components: Single | None  # (d, MAX_WIDTH), or None where the view is narrow
+    mean: Array
+    scale: Array
+    components: Array | None  # (d, MAX_WIDTH), or None where the view is narrow
+    dtype: str = "float32"  # of what comes out
 
     @classmethod
-    def learn(cls, sample: NDArray[np.float64], kind: str = "auto") -> Preparation:
+    def learn(cls, sample: Array, kind: str = "auto", dtype: str = "float32") -> Preparation:
         """Choose the kind by looking at the sample (unless given) and learn its numbers."""
+        xp = namespace(sample)
+        sample = cast(sample, "float64")
         kind = kind_of(sample) if kind == "auto" else kind
-        raw = cls(kind, np.zeros(1), np.ones(1), None)
-        changed = raw._transform(np.asarray(sample, dtype=np.float64))
-        mean = changed.mean(axis=0)
+        changed = transformed(sample, kind)
+        mean = xp.mean(changed, axis=0)
+        scale = xp.ones_like(mean)
         if kind in ("dense", "embedding"):
-            size = np.abs(changed).max(axis=0)
-            size[size == 0.0] = 1.0
-            spread = (changed / size).std(axis=0) * size  # in units of its size, so that no square overflows
-            varies = spread > 1e-10 * np.abs(mean)  # else constant up to rounding
+            size = xp.max(xp.abs(changed), axis=0)
+            size = xp.where(size == 0.0, scale, size)
+            spread = xp.std(changed / size, axis=0) * size  # in units of its size, so that no square overflows
+            varies = spread > 1e-10 * xp.abs(mean)  # else constant up to rounding
             if kind == "embedding":
-                spread = np.full_like(spread, np.sqrt(np.mean(spread**2)) or 1.0)
-            scale = np.where(varies, spread, np.inf)
-        else:
-            scale = np.ones_like(mean)
+                spread = scale * (float(xp.mean(spread**2)) ** 0.5 or 1.0)
+            scale = xp.where(varies, spread, scale * np.inf)
         centred = (changed - mean) / scale
-        components = leading_components(centred, MAX_WIDTH) if centred.shape[1] > MAX_WIDTH else None
-        return cls(kind, mean, scale, components)
+        components = cast(leading_components(centred, MAX_WIDTH), dtype) if centred.shape[1] > MAX_WIDTH else None
+        return cls(kind, mean, scale, components, dtype)
 
-    def _transform(self, block: NDArray[Any]) -> NDArray[Any]:
-        if self.kind in ("dense", "embedding"):
-            return block
-        rooted = np.sqrt(np.maximum(block, 0))
-        if self.kind == "histogram":
-            return rooted
-        norms = np.linalg.norm(rooted, axis=1, keepdims=True)
-        return rooted / np.where(norms > 0, norms, 1)
-
-    def __call__(self, block: NDArray[np.float64]) -> Single:
+    def __call__(self, block: Array) -> Array:
         """Prepared rows, centred on the sample's mean."""
         # Centre in double precision: a large offset would eat the digits of single precision.
-        changed = ((self._transform(block) - self.mean) / self.scale).astype(np.float32)
+        changed = cast((transformed(block, self.kind) - self.mean) / self.scale, self.dtype)
         return changed if self.components is None else changed @ self.components
 
     @property
@@ -82,43 +71,59 @@ class Preparation:
         return len(self.mean) if self.components is None else int(self.components.shape[1])
 
 
-def kind_of(sample: NDArray[np.float64]) -> str:
+def transformed(block: Array, kind: str) -> Array:
+    """Square roots of what counts, as unit rows for bags; everything else as it is."""
+    if kind in ("dense", "embedding"):
+        return block
+    xp = namespace(block)
+    rooted = xp.sqrt(xp.clip(block, 0.0, None))
+    if kind == "histogram":
+        return rooted
+    norms = xp.sqrt(squares(rooted))[:, None]
+    return rooted / xp.where(norms > 0, norms, xp.ones_like(norms))
+
+
+def kind_of(sample: Array) -> str:
     """Histogram, bag, embedding or dense; see the top of this file."""
-    if sample.min() >= 0:
-        sums = sample.sum(axis=1)
+    xp = namespace(sample)
+    if float(xp.min(sample)) >= 0:
+        sums = host(xp.sum(sample, axis=1))
         if (sums > 0).all() and sums.std() <= 0.02 * sums.mean() and sample.shape[1] > 2:
             return "histogram"
-        if np.mean(sample == 0) > 0.5:
+        if float(xp.mean(cast(sample == 0, precision(sample)))) > 0.5:
             return "bag"
     return "embedding" if _is_embedding(sample) else "dense"
 
 
-def _is_embedding(sample: NDArray[np.float64]) -> bool:
+def _is_embedding(sample: Array) -> bool:
     """Rows of equal length, or columns sorted by size; of few columns either can be chance."""
-    largest = float(np.abs(sample).max())
+    xp = namespace(sample)
+    largest = float(xp.max(xp.abs(sample)))
     if sample.shape[1] < EMBEDDING_WIDTH or largest == 0.0:
         return False
-    squares = (sample / largest) ** 2
-    lengths = np.sqrt(squares.sum(axis=1))
-    far = np.sum((sample / largest).mean(axis=0) ** 2) > (1.0 - VARIED) * np.mean(lengths**2)  # length is offset alone
+    scaled = sample / largest
+    lengths = np.sqrt(host(squares(scaled)))
+    offset = float(np.sum(host(xp.mean(scaled, axis=0)) ** 2))
+    far = offset > (1.0 - VARIED) * np.mean(lengths**2)  # length is offset alone
     if lengths.std() <= 0.02 * lengths.mean() and not far:
         return True
-    places = np.argsort(np.argsort(-squares.mean(axis=0), kind="stable"))
+    sizes = host(xp.mean(scaled * scaled, axis=0))
+    places = np.argsort(np.argsort(-sizes, kind="stable"))
     return bool(np.corrcoef(np.arange(len(places)), places)[0, 1] > SORTED)
 
 
-def leading_components(centred: NDArray[np.float64], width: int) -> Single:
+def leading_components(centred: Array, width: int) -> Array:
     """Directions of largest variance: exactly where the smaller side allows it, else by randomised SVD."""
+    xp = namespace(centred)
     n, d = centred.shape
     width = min(width, n - 1, d)
     if min(n, d) > EXACT_SIDE:
         from sklearn.utils.extmath import randomized_svd
 
-        _, _, Vt = randomized_svd(centred.astype(np.float32), width, n_iter=2, random_state=0)
-        return np.ascontiguousarray(Vt.T).astype(np.float32)
+        _, _, Vt = randomized_svd(host(cast(centred, "float32")), width, n_iter=2, random_state=0)
+        return beside(np.ascontiguousarray(Vt.T), centred)
     if d <= n:
-        _, V = eigh(centred.T @ centred, subset_by_index=[d - width, d - 1])
-        return np.ascontiguousarray(V[:, ::-1]).astype(np.float32)
-    w, U = eigh(centred @ centred.T, subset_by_index=[n - width, n - 1])
-    keep = w > 1e-10 * w[-1]
-    return np.ascontiguousarray((centred.T @ (U[:, keep] / np.sqrt(w[keep])))[:, ::-1]).astype(np.float32)
+        return top_eigh(centred.T @ centred, width)[1]
+    w, U = top_eigh(centred @ centred.T, width)
+    keep = w > 1e-10 * w[0]
+    return centred.T @ (U[:, keep] / xp.sqrt(w[keep]))

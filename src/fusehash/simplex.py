@@ -21,9 +21,13 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from fusehash.arrays import Array, beside, cast, host, is_numpy, namespace, precision, squares, zeros
+
 Floats = NDArray[np.float64]
 
 
+# Relative changes below this are none.
+ROUNDING = {"float64": 1e-14, "float32": 1e-6}
 # Inputs hold no NaN; sums may be reordered so that the compiler can vectorise them.
 _FAST = {"reassoc", "contract", "nsz", "nnan"}
 
@@ -70,11 +74,49 @@ def _project_rows(Y: Floats) -> None:
             row[j] = max(row[j] - tau, 0.0)
 
 
-def project_rows(Y: Floats) -> Floats:
+def project_rows(Y: Array) -> Array:
     """Project every row of Y (n, P) onto the simplex (Eq. 26)."""
+    if not is_numpy(Y):
+        xp = namespace(Y)
+        shifted = Y - xp.max(Y, axis=1, keepdims=True)
+        return xp.clip(shifted - thresholds(shifted, zeros((len(Y),), Y, precision(Y)) - 1.0)[:, None], 0.0, None)
     projected = np.array(Y, dtype=np.float64, order="C")
     _project_rows(projected)
     return projected
+
+
+def thresholds(Y: Array, start: Array) -> Array:
+    """`_threshold` of every row at once, in any array library."""
+    xp, dtype = namespace(Y), precision(Y)
+    tau, last = start, None
+    for _ in range(Y.shape[1] + 2):
+        gap = xp.clip(Y - tau[:, None], 0.0, None)
+        count = xp.count_nonzero(gap, axis=1)
+        found = count > 0
+        change = (xp.sum(gap, axis=1) - 1.0) / cast(xp.where(found, count, xp.ones_like(count)), dtype)
+        # An entry that rounding moves over the limit and back must not keep all rows waiting.
+        done = xp.abs(change) <= ROUNDING[dtype] * xp.abs(tau)
+        if last is not None and bool(xp.all(found & (done | (count == last)))):
+            break
+        # A start right of every entry: step to the leftmost possible root.
+        tau, last = xp.where(found, tau + change, xp.max(Y, axis=1) - 1.0), xp.where(found, count, -1 - count)
+    return tau
+
+
+def step(Y: Array, linear: Array, scale: float, keep: float, Z: Array, S: Array, tau: Array) -> tuple[Array, ...]:
+    """One projected gradient step for every row: the new rows, their thresholds, and `norms` as in `_step`."""
+    if is_numpy(Y):
+        norms = np.empty((len(Y), 3))
+        _step(Y, linear, scale, keep, Z, S, tau, norms)
+        return Y, tau, norms
+    xp = namespace(Y)
+    Y *= scale
+    Y += linear
+    if keep:
+        Y += keep * Z
+    tau = thresholds(Y, tau)
+    new = xp.clip(Y - tau[:, None], 0.0, None)
+    return new, tau, xp.stack([squares(new), xp.sum(new * linear, axis=1), squares(new - S)], axis=1)
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
@@ -100,9 +142,20 @@ def _step(
         norms[i, 0], norms[i, 1], norms[i, 2] = square, inner, change
 
 
+def advance(new: Array, S: Array, Z: Array, moved: Array, momentum: Array, needs_z: bool) -> tuple[Array, Array]:
+    """Accept the rows that moved (S <- new) and extrapolate (Z, Eq. 23) where the gradient step needs Z itself."""
+    if is_numpy(new):
+        _advance(new, S, Z, moved, momentum, needs_z)
+        return S, Z
+    xp = namespace(new)
+    accepted = xp.where(moved[:, None], new, S)
+    if needs_z:
+        Z = accepted + momentum[:, None] * (accepted - S)  # the momentum of a row that stayed is 0
+    return accepted, Z
+
+
 @njit(cache=True, nogil=True)
 def _advance(new: Floats, S: Floats, Z: Floats, moved: NDArray[np.bool_], momentum: Floats, needs_z: bool) -> None:
-    """Accept the rows that moved (S <- new) and extrapolate (Z, Eq. 23) where the gradient step needs Z itself."""
     for i in range(S.shape[0]):
         if moved[i]:
             for j in range(S.shape[1]):
@@ -119,7 +172,7 @@ def _advance(new: Floats, S: Floats, Z: Floats, moved: NDArray[np.bool_], moment
 class LowRankHessian:
     """H = ridge I - sign * U U'. `sign` +1 is the corrected Eq. 21, -1 the printed one."""
 
-    U: Floats
+    U: Array
     ridge: float
     sign: float = 1.0
 
@@ -128,7 +181,7 @@ class LowRankHessian:
         """Largest eigenvalue of U U'. The problem is convex iff it is <= ridge (or sign is -1)."""
         if self.U.shape[1] == 0:
             return 0.0
-        return float(np.linalg.eigvalsh(self.U.T @ self.U)[-1])
+        return float(np.linalg.eigvalsh(host(cast(self.U.T @ self.U, "float64")))[-1])
 
     @cached_property
     def lipschitz(self) -> float:
@@ -140,14 +193,14 @@ class LowRankHessian:
 
 def minimise_rows(
     hessian: LowRankHessian,
-    linear: Floats,
+    linear: Array,
     *,
     max_iter: int = 50,
     tol: float = 1e-4,
     as_printed: bool = False,
-    start: Floats | None = None,
+    start: Array | None = None,
     trace: list[float] | None = None,
-) -> Floats:
+) -> Array:
     """Solve min s'Hs - l's on the simplex for every row l of `linear` (Algorithm 1), all rows together.
 
     Because H = ridge I - U U', a gradient costs O(P C) a row; with the step 1 / Lp and Lp = 2 ridge (the usual case)
@@ -166,55 +219,60 @@ def minimise_rows(
     keep = 1.0 - 2.0 * hessian.ridge / lipschitz
     keep = 0.0 if abs(keep) < 1e-12 else keep
     # On the simplex a common shift of l is a constant; without it huge terms stay exact.
-    shift = linear.max(axis=1)
+    xp, dtype = namespace(linear), precision(linear)
+    shift = xp.max(linear, axis=1)
     scaled = linear - shift[:, None]
     scaled /= lipschitz
-    S = _first_point(hessian, linear) if start is None else np.array(start, dtype=np.float64)
+    S = _first_point(hessian, linear) if start is None else cast(xp.asarray(start, copy=True), dtype)
     n = S.shape[0]
     SU = S @ U
-    Z, ZU = (S.copy() if keep else S), SU
-    c = np.ones(n)
-    momentum = np.zeros(n)
-    tau = np.full(n, -1.0)
-    norms = np.empty((n, 3))
-    new = np.empty_like(S)
+    Z, ZU = (xp.asarray(S, copy=True) if keep else S), SU
+    momentum = zeros((n,), S, dtype)
+    c, tau, has_momentum = momentum + 1.0, momentum - 1.0, False
+    new = xp.empty_like(S)
 
-    def objective(square: Floats, inner: Floats, low_rank: Floats) -> Floats:
-        return hessian.ridge * square - sign * np.einsum("ij,ij->i", low_rank, low_rank) - lipschitz * inner
+    def objective(square: Array, inner: Array, low_rank: Array) -> Array:
+        return hessian.ridge * square - sign * squares(low_rank) - lipschitz * inner
 
-    value = objective(np.einsum("ij,ij->i", S, S), np.einsum("ij,ij->i", S, scaled), SU)
+    value = objective(squares(S), xp.sum(S * scaled, axis=1) if xp is not np else np.einsum("ij,ij->i", S, scaled), SU)
     for _ in range(max_iter):
-        np.matmul(ZU, U.T, out=new)
-        _step(new, scaled, 2.0 * sign / lipschitz, keep, Z, S, tau, norms)
+        new = np.matmul(ZU, U.T, out=new) if xp is np else ZU @ U.T
+        new, tau, norms = step(new, scaled, 2.0 * sign / lipschitz, keep, Z, S, tau)
         settled = norms[:, 2] <= tol * tol * norms[:, 0]
-        if trace is None and settled.all() and not momentum.any():
+        if trace is None and not has_momentum and bool(xp.all(settled)):
             return new  # plain steps cannot rise: no need to look at the objective
         new_U = new @ U
         new_value = objective(norms[:, 0], norms[:, 1], new_U)
         # A rise beyond rounding: forget the momentum, stay, and take a plain step (which cannot rise) next time.
-        moved = as_printed | (new_value <= value + 1e-14 * np.abs(value))
-        c_next = (1.0 + np.sqrt(1.0 + 4.0 * (c if as_printed else c * c))) / 2.0  # Eq. 24
-        momentum = np.where(moved, (c - 1.0) / c_next, 0.0)
-        ZU = np.where(moved[:, None], new_U + momentum[:, None] * (new_U - SU), SU)  # Eq. 23, seen through U
-        _advance(new, S, Z, moved, momentum, keep != 0.0)
-        SU = np.where(moved[:, None], new_U, SU)
-        value = np.where(moved, new_value, value)
-        c = np.where(moved, c_next, 1.0)
+        moved = new_value <= value + ROUNDING[dtype] * xp.abs(value)
+        if as_printed:
+            moved = moved | ~moved
+        c_next = (1.0 + xp.sqrt(1.0 + 4.0 * (c if as_printed else c * c))) / 2.0  # Eq. 24
+        momentum = xp.where(moved, (c - 1.0) / c_next, xp.zeros_like(c))
+        has_momentum = bool(xp.any(momentum != 0.0))
+        ZU = xp.where(moved[:, None], new_U + momentum[:, None] * (new_U - SU), SU)  # Eq. 23, seen through U
+        S, Z = advance(new, S, Z, moved, momentum, keep != 0.0)
+        SU = xp.where(moved[:, None], new_U, SU)
+        value = xp.where(moved, new_value, value)
+        c = xp.where(moved, c_next, xp.ones_like(c))
         if trace is not None:
-            trace.append(float(np.sum(value - shift)))
-        if np.all(moved & settled):
+            trace.append(float(xp.sum(value - shift)))
+        if bool(xp.all(moved & settled)):
             break
     return S
 
 
-def _first_point(hessian: LowRankHessian, linear: Floats) -> Floats:
+def _first_point(hessian: LowRankHessian, linear: Array) -> Array:
     """Projection of Eq. 27, s0 = (2H)^-1 l (by the Woodbury identity), or of l itself where H has no such inverse."""
     U, ridge = hessian.U, hessian.ridge
     if ridge <= 0.0 or (hessian.sign > 0 and hessian.structure >= ridge * (1.0 - 1e-9)):
         return project_rows(linear)
-    core = np.eye(U.shape[1]) * ridge - hessian.sign * (U.T @ U)
-    first = (linear @ U) @ (hessian.sign * np.linalg.inv(core)) @ U.T
+    core = np.eye(U.shape[1]) * ridge - hessian.sign * host(cast(U.T @ U, "float64"))
+    inverse = cast(beside(hessian.sign * np.linalg.inv(core), U), precision(linear))
+    first = (linear @ U) @ inverse @ U.T
     first += linear
     first /= 2.0 * ridge
+    if not is_numpy(first):
+        return project_rows(first)
     _project_rows(first)
     return first

@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cho_solve, cholesky, eigh, solve_triangular
+from scipy.linalg import LinAlgError, cho_solve
 
-Floats = NDArray[np.float64]
+from fusehash.arrays import Array, beside, cast, cholesky, host, is_numpy, namespace, solve_lower, top_eigh, with_signs
+
+Floats = Array  # in double precision, of any library
 
 
 @dataclass
@@ -21,45 +22,47 @@ class CentredGram:
 
     n_features: int
     count: int = 0
-    mean: Floats = field(default_factory=lambda: np.zeros(0))
-    gram: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    mean: Array = field(default_factory=lambda: np.zeros(0))
+    gram: Array = field(default_factory=lambda: np.zeros((0, 0)))
 
     def __post_init__(self) -> None:
-        if self.mean.size == 0:
+        if self.mean.shape[0] == 0:
             self.mean = np.zeros(self.n_features)
             self.gram = np.zeros((self.n_features, self.n_features))
 
-    def add(self, X: Floats) -> None:
-        """Take in a block of rows."""
+    def add(self, X: Array, dtype: str = "float64") -> None:
+        """Take in a block of rows; products are taken in `dtype` and summed in double precision."""
         if len(X) == 0:
             return
-        mean = X.mean(axis=0)
-        centred = X - mean
-        self._merge(len(X), mean, centred.T @ centred)
+        mean = namespace(X).mean(X, axis=0)
+        centred = cast(X - mean, dtype)
+        self._merge(len(X), mean, cast(centred.T @ centred, "float64"))
 
     def merge(self, other: CentredGram) -> None:
         """Take in the sums of other rows."""
         if other.count:
             self._merge(other.count, other.mean, other.gram)
 
-    def _merge(self, count: int, mean: Floats, gram: Floats) -> None:
+    def _merge(self, count: int, mean: Array, gram: Array) -> None:
+        if self.count == 0:
+            self.count, self.mean, self.gram = count, mean, gram
+            return
         total = self.count + count
         shift = mean - self.mean
-        self.gram += gram
-        if self.count:
-            self.gram += np.outer(shift, shift) * (self.count * count / total)
+        self.gram = self.gram + gram
+        self.gram += shift[:, None] * shift * (self.count * count / total)
         self.mean = self.mean + shift * (count / total)
         self.count = total
 
     @property
-    def variance(self) -> Floats:
+    def variance(self) -> Array:
         """Variance of every feature."""
-        return np.diagonal(self.gram) / max(self.count, 1)
+        return namespace(self.gram).linalg.diagonal(self.gram) / max(self.count, 1)
 
 
 def top_eigenpairs(
-    G: Floats, r: int, start: Floats | None = None, *, tol: float = 1e-7, max_rounds: int = 8
-) -> tuple[Floats, Floats]:
+    G: Array, r: int, start: Array | None = None, *, tol: float = 1e-7, max_rounds: int = 8
+) -> tuple[Array, Array]:
     """The r largest eigenvalues (descending) of a symmetric matrix and their eigenvectors.
 
     From a `start` (the eigenvectors of a similar matrix) a few rounds of Rayleigh-Ritz over [V, residual, last step]
@@ -69,6 +72,8 @@ def top_eigenpairs(
     """
     n = len(G)
     r = min(r, n)
+    if not is_numpy(G):  # a device solves it densely in milliseconds
+        return top_eigh((G + G.T) / 2, r)
     size = float(np.abs(G).max())
     rounds = min(max_rounds, n**3 // (10 * n * n * r + 100 * r**3))  # as many as cost less than the dense solver
     if start is not None and start.shape == (n, r) and rounds > 1 and 1e-100 < size < 1e100:
@@ -88,12 +93,10 @@ def top_eigenpairs(
             basis = _orthonormal(np.hstack([V, residual / size, last]))
             image = G @ basis
             small = basis.T @ image
-            _, Q = eigh((small + small.T) / 2, subset_by_index=[small.shape[0] - r, small.shape[0] - 1])
-            Q = Q[:, ::-1]
+            _, Q = top_eigh((small + small.T) / 2, r)
             new = basis @ Q
             last, V, GV = new - V @ (V.T @ new), new, image @ Q
-    w, V = eigh((G + G.T) / 2, subset_by_index=[n - r, n - 1])
-    return w[::-1], np.ascontiguousarray(V[:, ::-1])
+    return top_eigh((G + G.T) / 2, r)
 
 
 def _is_top(G: Floats, w: Floats, V: Floats, slack: float) -> bool:
@@ -104,35 +107,38 @@ def _is_top(G: Floats, w: Floats, V: Floats, slack: float) -> bool:
     gap = (V * (w - w[-1])) @ V.T - G
     gap[np.diag_indices_from(gap)] += w[-1] + slack
     try:
-        cholesky(gap, lower=True, overwrite_a=True, check_finite=False)
+        cholesky(gap)
     except LinAlgError:
         return False
     return True
 
 
-def leading_eigenpairs(G: Floats, r: int, *, n_rounds: int = 3, degree: int = 5) -> tuple[Floats, Floats]:
+def leading_eigenpairs(G: Array, r: int, *, n_rounds: int = 3, degree: int = 8) -> tuple[Array, Array]:
     """Nearly the r largest eigenpairs (descending) of a positive semi-definite matrix, much faster than exactly.
 
-    Subspace iteration with a Chebyshev filter (Zhou and Saad 2007) in single precision: the polynomial is small below
-    the least Ritz value of a slightly larger block and grows fast above it, so the leading pairs are accurate and only
-    the last ones, whose eigenvalues hardly differ from the unwanted ones, may be mixed with those.
+    Subspace iteration with a Chebyshev filter (Zhou and Saad 2007), mostly in single precision: the polynomial is
+    small below the least Ritz value of a slightly larger block and grows fast above it, so the leading pairs are
+    accurate and only the last ones, whose eigenvalues hardly differ from the unwanted ones, may be mixed with those.
     """
     n, block = len(G), r + max(16, r // 8)
     if n < 5 * block:
         return top_eigenpairs(G, r)
-    matrix = G.astype(np.float32)
-    V = np.linalg.qr(np.random.default_rng(0).standard_normal((n, block)).astype(np.float32))[0]
+    xp = namespace(G)
+    matrix = cast(G, "float32")
+    V = xp.linalg.qr(beside(np.random.default_rng(0).standard_normal((n, block)).astype(np.float32), G))[0]
     for _ in range(n_rounds):
         image = matrix @ V
-        w, Q = np.linalg.eigh(V.T @ image)
+        w = np.linalg.eigvalsh(host(V.T @ image))
         cut = max(float(w[0]), 1e-6 * float(w[-1]))
         # Chebyshev recurrence on [0, cut] mapped to [-1, 1], started from V and (2 G / cut - 1) V.
         older, V = V, (2.0 / cut) * image - V
         for _ in range(degree - 1):
             older, V = V, (4.0 / cut) * (matrix @ V) - 2.0 * V - older
-        V = np.linalg.qr(V)[0]
-    w, Q = np.linalg.eigh((V.T @ (matrix @ V)).astype(np.float64))
-    return w[: -r - 1 : -1], (V @ Q[:, : -r - 1 : -1].astype(np.float32)).astype(np.float64)
+        V = xp.linalg.qr(V)[0]
+    # The last step in double precision: eigenvectors of near equal eigenvalues are told apart as far as they can be.
+    V = xp.linalg.qr(cast(V, "float64"))[0]
+    w, Q = top_eigh(V.T @ (G @ V), r)
+    return w, with_signs(V @ Q)
 
 
 def _orthonormal(A: Floats) -> Floats:
@@ -146,33 +152,43 @@ def _orthonormal(A: Floats) -> Floats:
     return A
 
 
-def ridge_solver(gram: Floats, ridge: float) -> Floats:
+def ridge_solver(gram: Array, ridge: float) -> Array:
     """Cholesky factor of gram + ridge * (mean diagonal) I; a relative ridge, so units do not matter.
 
     It is never below rounding, so that dependent features have a solution too.
     """
-    scale = np.trace(gram) / len(gram)
+    scale = trace(gram) / len(gram)
     ridge = max(ridge, 1e-14 * len(gram))
-    damped = gram + np.eye(len(gram)) * (ridge * scale if scale > 0 else 1.0)
-    return cholesky(damped, lower=True, check_finite=False)
+    return cholesky(gram + identity(gram) * (ridge * scale if scale > 0 else 1.0))
+
+
+def trace(A: Array) -> float:
+    return float(namespace(A).sum(namespace(A).linalg.diagonal(A)))
+
+
+def identity(A: Array) -> Array:
+    """The identity of A's size, in its place."""
+    return beside(np.eye(len(A)), A)
 
 
 def damped_solver(gram: Floats, ridge: float) -> Floats:
     """Cholesky factor of gram + ridge I: a ridge in units of the features, raised where rounding asks for it."""
-    return ridge_solver(gram, ridge / (float(np.trace(gram)) / max(len(gram), 1) or 1.0))
+    return ridge_solver(gram, ridge / (trace(gram) / max(len(gram), 1) or 1.0))
 
 
 def solve_damped(gram: Floats, ridge: float, rhs: Floats) -> Floats:
     """(gram + ridge I)^-1 rhs."""
-    return solve_ridge(damped_solver(gram, ridge), rhs) if np.trace(gram) > 0.0 else rhs / ridge
+    return solve_ridge(damped_solver(gram, ridge), rhs) if trace(gram) > 0.0 else rhs / ridge
 
 
-def solve_ridge(factor: Floats, rhs: Floats) -> Floats:
+def solve_ridge(factor: Array, rhs: Array) -> Array:
     """(gram + ridge I)^-1 rhs from the factor of `ridge_solver`."""
-    return cho_solve((factor, True), rhs, check_finite=False)
+    if is_numpy(factor):
+        return cho_solve((factor, True), rhs, check_finite=False)
+    return solve_lower(factor, solve_lower(factor, rhs), transposed=True)
 
 
-def whitening(gram: Floats, ridge: float) -> Floats:
+def whitening(gram: Array, ridge: float) -> Array:
     """The matrix T with T'(gram + ridge * mean diagonal I)T = I, so that X T has white columns."""
-    factor = ridge_solver(gram, ridge)
-    return np.ascontiguousarray(solve_triangular(factor, np.eye(len(gram)), lower=True, check_finite=False).T)
+    T = solve_lower(ridge_solver(gram, ridge), identity(gram)).T
+    return np.ascontiguousarray(T) if is_numpy(T) else T

@@ -1,25 +1,32 @@
 """What a set of paired views is: names, checks, row blocks, missing rows.
 
-Row i of every view describes the same item. Views may be dense or scipy.sparse; they are never copied as a whole,
-only block by block (`PairedViews.block`), so that nothing of the size of the data is held twice.
+Row i of every view describes the same item. Views may be dense or scipy.sparse, or lie in files or streams (`streams`);
+they are never copied as a whole, only block by block (`PairedViews.block`), so that nothing of the size of the data is
+held twice. Stored views are checked for NaN while they are read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, Union
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from fusehash.arrays import Array, beside, cast, host, is_foreign, namespace, take_rows, zeros
 from fusehash.errors import DataError
+from fusehash.streams import StoredMatrix, is_block_stream, open_blocks, open_view
+from fusehash.streams.checked import check_stored
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
-ViewsLike: TypeAlias = Union["PairedViews", Mapping[str, Any], Sequence[Any]]
+ViewsLike: TypeAlias = Union[
+    "PairedViews", Mapping[str, Any], Sequence[Any], Iterable[Any], Callable[[], Iterable[Any]]
+]
 
 BLOCK_ROWS = 2048
+_SUM_ROWS = 2**20
 
 
 class PairedViews(Mapping[str, Any]):
@@ -30,7 +37,9 @@ class PairedViews(Mapping[str, Any]):
 
     Parameters
     ----------
-    views : mapping name -> (n, d) array or scipy.sparse matrix, or a sequence of them (named "view0", "view1", ...)
+    views : mapping name -> (n, d) array or scipy.sparse matrix, or a sequence of them (named "view0", "view1", ...).
+        A view may also be what `streams.open_view` reads (the path of a .npy, .zarr or .parquet file, a memory map, a
+        dask array, ...), and all of them a stream of paired blocks (`streams.open_blocks`).
     allow_missing : accept rows that are all NaN in some view (the item was not seen there)
     present : mapping name -> (n,) boolean, the rows in which a view is seen; another way to say what is missing, and
         the only one for sparse views (implies allow_missing)
@@ -79,6 +88,11 @@ class PairedViews(Mapping[str, Any]):
         return {name: int(matrix.shape[1]) for name, matrix in self._views.items()}
 
     @property
+    def in_memory(self) -> bool:
+        """Whether every view is an array (and not a file or a stream)."""
+        return all(isinstance(view, np.ndarray) or sp.issparse(view) or is_foreign(view) for view in self.values())
+
+    @property
     def shape(self) -> tuple[int, int]:
         """Rows and the total number of features, for scikit-learn."""
         return self.n_rows, sum(self.n_features.values())
@@ -114,21 +128,35 @@ class PairedViews(Mapping[str, Any]):
         if isinstance(index, int | np.integer) and not isinstance(index, bool):
             index = [index]  # one row stays a row
         cut = object.__new__(PairedViews)
-        cut._views = {name: matrix[index] for name, matrix in self._views.items()}
+        cut._views = {name: _cut(matrix, index) for name, matrix in self._views.items()}
         cut.present = {name: mask[index] for name, mask in self.present.items()}
         cut.n_rows = next(iter(cut._views.values())).shape[0]
         return cut
+
+    def on_host(self) -> PairedViews:
+        """The same views with tensors brought to NumPy."""
+        if not any(is_foreign(view) for view in self.values()):
+            return self
+        moved = object.__new__(PairedViews)
+        moved._views = {name: host(view) if is_foreign(view) else view for name, view in self.items()}
+        moved.present, moved.n_rows = self.present, self.n_rows
+        return moved
 
     def is_present(self, name: str) -> Mask:
         """Which rows are seen in the view."""
         return self.present.get(name, np.ones(self.n_rows, dtype=bool))
 
     def block(self, name: str, rows: slice | NDArray[np.intp]) -> Floats:
-        """Some rows of one view as a dense float64 matrix; missing rows come as zeros."""
-        dense = to_dense(self._views[name][rows])
-        if name in self.present:
-            dense = np.where(self.present[name][rows][:, None], dense, 0.0)
-        return dense
+        """Some rows of one view as a dense float64 matrix of NumPy; missing rows come as zeros."""
+        return host(self.dense(name, rows))
+
+    def dense(self, name: str, rows: slice | NDArray[np.intp]) -> Array:
+        """The same in the array library of the view, where it is."""
+        dense = to_dense(take_rows(self._views[name], rows))
+        if name not in self.present:
+            return dense
+        seen = beside(self.present[name][rows], dense)[:, None]
+        return namespace(dense).where(seen, dense, zeros((1, 1), dense))
 
     def blocks(self, size: int = BLOCK_ROWS) -> Iterator[slice]:
         """Row slices that cover the data in order."""
@@ -136,9 +164,16 @@ class PairedViews(Mapping[str, Any]):
             yield slice(start, min(start + size, self.n_rows))
 
 
+def _cut(matrix: Any, index: Any) -> Any:
+    """Some rows; those of a stored view are only remembered."""
+    return matrix.select(index) if isinstance(matrix, StoredMatrix) else take_rows(matrix, index)
+
+
 def named(views: ViewsLike) -> dict[str, Any]:
-    """Give every view a name: a mapping keeps its keys, a sequence gets "view0", "view1", ..."""
-    if isinstance(views, Mapping):
+    """Give every view a name: a mapping keeps its keys, a sequence gets "view0", "view1", ...; a stream is opened."""
+    if is_block_stream(views):
+        given: dict[Any, Any] = dict(open_blocks(views))
+    elif isinstance(views, Mapping):
         given = dict(views)
     elif isinstance(views, list | tuple):
         given = {f"view{i}": matrix for i, matrix in enumerate(views)}
@@ -156,6 +191,11 @@ def named(views: ViewsLike) -> dict[str, Any]:
 
 def check_view(matrix: Any, name: str, *, allow_missing: bool = False) -> tuple[Any, Mask | None]:
     """Check one (n, d) matrix; return it (CSR if sparse, float if dense) and the mask of rows that are present."""
+    matrix = open_view(matrix)
+    if isinstance(matrix, StoredMatrix):
+        return check_stored(matrix, name, allow_missing=allow_missing)
+    if is_foreign(matrix):
+        return _check_foreign(matrix, name, allow_missing=allow_missing)
     if sp.issparse(matrix):
         matrix = matrix.tocsr()
         values = matrix.data
@@ -165,10 +205,7 @@ def check_view(matrix: Any, name: str, *, allow_missing: bool = False) -> tuple[
         except ValueError:
             raise DataError(f"View '{name}' must be a matrix (rows, features). Got rows of unequal length.") from None
         values = matrix
-    if matrix.ndim != 2:
-        raise DataError(f"View '{name}' must be a matrix (rows, features). Got shape {matrix.shape} instead.")
-    if matrix.shape[0] == 0 or matrix.shape[1] == 0:
-        raise DataError(f"View '{name}' must have rows and features. Got shape {matrix.shape} instead.")
+    _check_shape(tuple(matrix.shape), name)
     if matrix.dtype.kind == "b":
         matrix = matrix.astype(np.float64)
         values = matrix.data if sp.issparse(matrix) else matrix
@@ -177,6 +214,27 @@ def check_view(matrix: Any, name: str, *, allow_missing: bool = False) -> tuple[
     with np.errstate(over="ignore", invalid="ignore"):
         if values.dtype.kind != "f" or np.isfinite(values.sum()):
             return matrix, None  # a finite sum means no NaN and no infinity
+    return _check_finite(matrix, name, allow_missing=allow_missing)
+
+
+def _check_shape(shape: tuple[int, ...], name: str) -> None:
+    if len(shape) != 2:
+        raise DataError(f"View '{name}' must be a matrix (rows, features). Got shape {shape} instead.")
+    if shape[0] == 0 or shape[1] == 0:
+        raise DataError(f"View '{name}' must have rows and features. Got shape {shape} instead.")
+
+
+def _check_foreign(matrix: Array, name: str, *, allow_missing: bool) -> tuple[Array, Mask | None]:
+    """The same checks for a tensor, where it is."""
+    xp = namespace(matrix)
+    _check_shape(tuple(matrix.shape), name)
+    if xp.isdtype(matrix.dtype, "complex floating"):
+        raise DataError(f"View '{name}' must hold real numbers. Got dtype {matrix.dtype} instead.")
+    if not xp.isdtype(matrix.dtype, "real floating"):
+        return matrix, None
+    # In slices: isfinite of all entries would take a fourth of the memory of the view again.
+    if all(bool(xp.isfinite(xp.sum(matrix[i : i + _SUM_ROWS]))) for i in range(0, matrix.shape[0], _SUM_ROWS)):
+        return matrix, None
     return _check_finite(matrix, name, allow_missing=allow_missing)
 
 
@@ -203,7 +261,7 @@ def _check_finite(matrix: Any, name: str, *, allow_missing: bool) -> tuple[Any, 
         bad = np.zeros(matrix.shape[0], dtype=bool)
         absent = np.zeros_like(bad)
         for start in range(0, matrix.shape[0], BLOCK_ROWS):
-            block = np.asarray(matrix[start : start + BLOCK_ROWS])
+            block = host(matrix[start : start + BLOCK_ROWS])
             bad[start : start + len(block)] = ~np.isfinite(block).all(axis=1)
             absent[start : start + len(block)] = np.isnan(block).all(axis=1)
     if not bad.any():
@@ -220,8 +278,10 @@ def _check_finite(matrix: Any, name: str, *, allow_missing: bool) -> tuple[Any, 
     )
 
 
-def to_dense(block: Any) -> Floats:
-    """A small cut of a view as a dense float64 matrix."""
+def to_dense(block: Any) -> Array:
+    """A small cut of a view as a dense matrix in double precision."""
+    if is_foreign(block):
+        return cast(block, "float64")
     if sp.issparse(block):
         block = block.toarray()
     return np.asarray(block, dtype=np.float64)

@@ -49,15 +49,16 @@ def test_without_reranking_the_order_is_distance_then_id(small):
     assert len(hits) == 40
 
 
-def test_reranking_is_the_asymmetric_distance_then_distance_then_id(small):
-    snapshot = small._now()
-    query = snapshot.project("text", "a red thing")
+def test_reranking_is_the_asymmetric_distance_then_distance_then_id(small, draw):
+    """For a picture; a text is ranked by its words too, see test_words.py."""
+    snapshot, picture = small._now(), draw("red", 99)
+    query = snapshot.project("image", picture)
     everything = snapshot.index.ids
     signs = bits.unpack(snapshot.index.get(everything), 32)
     hamming = (signs != np.where(query > 0, 1, -1)).sum(axis=1)
     scores = [sum(s * q for s, q in zip(row, query, strict=True)) / np.abs(query).sum() for row in signs]
     best = sorted(zip(np.round(-np.array(scores), 9), hamming, everything, strict=True))
-    hits = small.search("a red thing", k=40)
+    hits = small.search(image=picture, k=40)
     assert [hit.id for hit in hits] == [int(id) for _, _, id in best]
     assert np.allclose([hit.score for hit in hits], sorted(scores, reverse=True))
 

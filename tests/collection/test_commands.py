@@ -145,3 +145,25 @@ def test_help_shows_an_example(words):
     help_text = " ".join(call(*words, "--help").stdout.split())
     assert f"Example: fusehash {words[0]}" in help_text
     assert ".collection" in help_text
+
+
+def test_generations_from_the_command_line(made):
+    assert [one["in_force"] for one in told("index", "generations", made)] == [True]
+    beside = call("index", "reindex", made, "--beside", "--bits", 32, "--no-measure")
+    assert beside.exit_code == 0
+    assert f"Generation 2 is beside the one in force. Next: fusehash index switch {made}" in beside.stdout
+    assert told("index", "stats", made)["n_bits"] == 16
+    assert told("index", "switch", made)["generation"] == 2
+    assert told("index", "stats", made)["n_bits"] == 32
+    table = call("index", "generations", made)
+    for word in ("number", "in force", "before", "16", "32", "classical", "tfidf", "pair AUC"):
+        assert word in table.stdout
+    assert "Generation 1 is in force" in call("index", "switch", made, "--back").stdout
+    assert told("index", "reindex", made, "--beside", "--no-measure", "--seed", 3)["generation"] == 3
+    assert "2, 3" in wrong("index", "switch", made, "--to", 7)
+    assert "in force" in wrong("index", "generations", made, "--drop", 1)
+    assert [one["number"] for one in told("index", "generations", made, "--drop", 2)] == [1, 3]
+    assert told("index", "switch", made, "--to", 3)["generation"] == 3
+    assert call("index", "switch", made, "--to", 1, "--back").exit_code == 2
+    assert call("index", "reindex", made, "--bits", 32).exit_code == 2
+    assert told("index", "reindex", made)["trained"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +59,19 @@ def test_a_photo_finds_itself_by_its_own_caption_and_image(collection, photos):
     by_image = [photo.key in {hit.item.key for hit in collection.search(image=photo.image, k=5)} for photo in some]
     assert np.mean(by_text) > 0.7
     assert np.mean(by_image) > 0.5
+
+
+def test_a_few_words_of_a_caption_find_photos_that_are_said_to_show_them(collection, photos):
+    rng = np.random.default_rng(0)
+    words = {photo.key: re.findall(r"[a-z]{4,}", photo.text.lower()) for photo in photos[HELD_OUT:]}
+    found = []
+    for own in words.values():
+        start = rng.integers(max(1, len(own) - 1))
+        asked = own[start : start + 2]
+        if asked:
+            keys = [hit.item.key for hit in collection.search(" ".join(asked), k=5)]
+            found.append(any(set(asked) <= set(words[key]) for key in keys))
+    assert np.mean(found) > 0.97
 
 
 def test_one_modality_and_broken_photos(collection, photos):

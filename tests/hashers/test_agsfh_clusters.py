@@ -14,6 +14,7 @@ from fusehash.checks import stream
 from fusehash.errors import FusehashWarning
 from fusehash.hashers import agsfh_paper as paper
 from fusehash.hashers.agsfh_clusters import StructureWeight, components, unit_rows
+from fusehash.hashers.agsfh_graph import StoredGraph
 from fusehash.hashers.linear import CentredViews
 from fusehash.views import PairedViews
 
@@ -111,7 +112,7 @@ def test_from_the_mean_of_the_graphs_well_separated_clusters_are_found(n_cluster
     )  # fmt: skip
     data = CentredViews.of(PairedViews(views), 1e-6)
     anchors = graph.choose_anchors(data.views, 80, "random", stream(seed, "anchors"))
-    A = graph.fused_anchor_graph(data.views, anchors, 8)
+    A = StoredGraph(graph.fused_anchor_graph(data.views, anchors, 8))
     mean = graph.fused_anchor_graph(data.views, anchors, 8, combine=graph.mean_graph)
     streams = {"W": stream(seed, "W"), "B": stream(seed, "B")}
     state = paper.initial_state(data, A, 8, settings, streams, start=mean)

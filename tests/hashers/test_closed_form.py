@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from scipy.linalg import sqrtm
 
+from fusehash import bits
 from fusehash.graph import FUSIONS, fuse, neighbour_graph
 from fusehash.hashers.closed_form import ClosedForm
 from fusehash.hashers.closed_form_maps import Choices, usual_graph_weight
-from fusehash.hashers.closed_form_source import ArraySource
-from fusehash.hashers.closed_form_tuning import build_graph, near_in_every_view
+from fusehash.hashers.closed_form_rows import RowMaps
+from fusehash.hashers.closed_form_tuning import PreparedRows, build_graph, near_in_every_view
 from fusehash.kernels import FeatureMap
 from fusehash.prepare import Preparation
 from fusehash.rotation import learned_rotation, random_orthogonal
@@ -29,12 +30,18 @@ def small_problem(n: int = 120) -> tuple[dict[str, np.ndarray], dict[str, Featur
     return arrays, maps, np.sort(rng.choice(n, 20, replace=False))
 
 
+def form_of(arrays, maps, rows, choices, block_rows=120) -> ClosedForm:
+    known = RowMaps(maps, None, 120, is_prepared=True)
+    graph = build_graph(arrays, rows, 5, choices)
+    return ClosedForm(PreparedRows(arrays, block_rows), maps, graph, choices, known)
+
+
 @pytest.mark.parametrize("block_rows", [120, 37])
 @pytest.mark.parametrize("weights", [(1.0, 1.0), (1.0, 2.0)])
 def test_spectrum_equals_the_dense_formula(block_rows: int, weights: tuple[float, float]) -> None:
     arrays, maps, rows = small_problem()
     choices = Choices(ridge=0.2, latent_weight=0.0, view_weights=weights)
-    form = ClosedForm(ArraySource(arrays, block_rows), maps, build_graph(arrays, rows, 5, choices), choices)
+    form = form_of(arrays, maps, rows, choices, block_rows)
     form.centre_features()
     sums = form.moments(with_features=True)
     embedding, w = form.spectrum(sums, sums.FF, 8)
@@ -69,8 +76,9 @@ def test_spectrum_equals_the_dense_formula(block_rows: int, weights: tuple[float
 def test_hash_functions_are_ridge_regressions_of_the_codes() -> None:
     arrays, maps, rows = small_problem()
     choices = Choices(hash_ridge=0.05)
-    form = ClosedForm(ArraySource(arrays), maps, build_graph(arrays, rows, 5, choices), choices)
-    fitted, B, _ = form.fit(16, 16, np.random.default_rng(0), n_rotation_steps=10)
+    form = form_of(arrays, maps, rows, choices)
+    fitted, codes, _ = form.fit(16, 16, np.random.default_rng(0), n_rotation_steps=10)
+    B = bits.unpack(codes, 16)
     for name, X in arrays.items():
         F = maps[name].of_prepared(X).astype(float) - fitted.means[name]
         G = F.T @ F
@@ -83,8 +91,8 @@ def test_blocks_do_not_matter() -> None:
     codes = []
     for block_rows in (120, 50, 7):
         choices = Choices()
-        form = ClosedForm(ArraySource(arrays, block_rows), maps, build_graph(arrays, rows, 5, choices), choices)
-        codes.append(form.fit(32, 20, np.random.default_rng(0), n_rotation_steps=20)[1])
+        form = form_of(arrays, maps, rows, choices, block_rows)
+        codes.append(bits.unpack(form.fit(32, 20, np.random.default_rng(0), n_rotation_steps=20)[1], 32))
     assert np.mean(codes[0] == codes[1]) > 0.99
     assert np.mean(codes[0] == codes[2]) > 0.99
 

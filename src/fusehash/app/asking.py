@@ -46,16 +46,16 @@ class Memory:
     def get(self, name: str, compute: Callable[[], Any]) -> Any:
         """The answer of that name."""
         with self._lock:
-            state = self.collection.generation
+            state = self.collection.changes
             if name not in self._kept or self._kept[name][0] != state:
                 self._kept[name] = (state, compute())
             return self._kept[name][1]
 
 
 def warm_up(collection: Collection) -> None:
-    """Read model and encoders before the first visitor waits for them; what cannot be read is told to who asks."""
+    """Read model, encoders and words before the first visitor waits for them; what is wrong is told to who asks."""
     from PIL import Image
 
     for query in ({"text": "a"}, {"image": Image.new("RGB", (64, 64))}):
         with contextlib.suppress(FusehashError):
-            collection.query_code(**query)
+            collection.search(**query, k=1)

@@ -66,6 +66,7 @@ class SearchAnswer(Record):
 
     code: str = Field(description="The query's code in hexadecimal.")
     n_bits: int
+    generation: int = Field(description="What all codes here are of; codes of two generations cannot be compared.")
     like: ItemRecord | None = Field(description="The item that was searched by, where it was one.")
     hits: list[HitRecord]
 
@@ -134,6 +135,7 @@ class StatsAnswer(Record):
     pairs: int
     codes: int = Field(description="Items that can be found.")
     n_bits: int
+    generation: int = Field(description="Of the codes in force; another one after a switch.")
     trained: bool
     after_training: int
     advice: str

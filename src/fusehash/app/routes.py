@@ -51,8 +51,6 @@ def reading(collection: Collection, limits: Limits, name: str, writable: bool) -
     memory = Memory(collection)
     encoders = anyio.Semaphore(limits.encoders)
     searches = anyio.CapacityLimiter(limits.searches)
-    n_bits = collection.settings.n_bits
-    digits = n_bits // 4
     k_query = Query(FIRST, ge=1, le=limits.results, description="How many results at most.")
     label_query = Query(None, min_length=1, max_length=200, description="Only items with this label.")
     rerank_query = Query(True, description="Order candidates by more than the signs of the query's bits.")
@@ -70,7 +68,10 @@ def reading(collection: Collection, limits: Limits, name: str, writable: bool) -
         text: str | None = Query(None, min_length=1, max_length=limits.text_length, description="Words to look for."),
         like: int | None = Query(None, ge=1, le=LARGEST, description="Id of an item to find others like."),
         code: str | None = Query(
-            None, pattern=f"^[0-9a-fA-F]{{{digits}}}$", description=f"A code, {digits} hexadecimal digits."
+            None, pattern="^([0-9a-fA-F]{2}){1,128}$", description="A code of this collection in hexadecimal."
+        ),
+        generation: int | None = Query(
+            None, ge=1, le=LARGEST, description="What the code is of: an error where another generation is in force."
         ),
         k: int = k_query,
         label: str | None = label_query,
@@ -83,7 +84,12 @@ def reading(collection: Collection, limits: Limits, name: str, writable: bool) -
         def work() -> Response:
             own = None if like is None else existing(like)
             packed = None if code is None else bytes.fromhex(code)
-            return searched(collection.search(text, like=like, code=packed, k=k, label=label, rerank=rerank), own)
+            if packed is not None and 8 * len(packed) != (n_bits := collection.settings.n_bits):
+                raise Problem(422, "invalid", f"A code of this collection has {n_bits // 4} hexadecimal digits.")
+            found = collection.search(
+                text, like=like, code=packed, k=k, label=label, rerank=rerank, generation=generation
+            )
+            return searched(found, own)
 
         return await anyio.to_thread.run_sync(work, limiter=searches)
 
@@ -173,7 +179,8 @@ def reading(collection: Collection, limits: Limits, name: str, writable: bool) -
         # Written here, in the thread of the search: FastAPI would check and write it once more in the event loop.
         answer = records.SearchAnswer(
             code=found.code.hex(),
-            n_bits=n_bits,
+            n_bits=8 * len(found.code),
+            generation=found.generation,
             like=None if own is None else records.ItemRecord.of(own),
             hits=[records.HitRecord.of(hit) for hit in found],
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import ipaddress
 import socket
 from collections.abc import Callable
@@ -30,7 +31,8 @@ def bind(host: str, port: int) -> socket.socket:
         listening.listen(128)
     except OSError as error:
         listening.close()
-        raise DataError(f"Port {port} of {host} could not be opened: {error.strerror}.") from error
+        other = "; --port 0 takes a free one" if error.errno == errno.EADDRINUSE else ""
+        raise DataError(f"Port {port} of {host} could not be opened: {error.strerror}{other}.") from error
     return listening
 
 

@@ -5,33 +5,40 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fusehash.checks import check_integer, check_n_bits
-from fusehash.collection import folder, store
-from fusehash.collection.database import WriterLock
+from fusehash.collection import folder, mirror, store
+from fusehash.collection.database import CollectionError, WriterLock
 from fusehash.collection.encoding import EncoderSettings
 from fusehash.collection.entries import Entry, checked
 from fusehash.collection.features import Features
+from fusehash.collection.generations import builder_lock
 from fusehash.collection.items import Progress, Report
 from fusehash.collection.reader import Reader
+from fusehash.collection.store import State
+from fusehash.collection.succession import Succession
 from fusehash.collection.writing import Change, Plan, Settings, compare
 from fusehash.datasets.folders import NewItem
 from fusehash.errors import DataError, ParameterError
+from fusehash.search import IndexServerError, server
 
 # Past this share of items that the model has not seen, build() learns the codes anew.
 RETRAIN_SHARE = 0.5
+# Seconds that a generation, once it is built, waits for writers.
+PATIENCE = 600.0
+
+Kind = TypeVar("Kind", bound=Change)
 
 
 class Collection(Reader):
     """Items with an image, a text or both, their codes, and the model that made these, in one folder.
 
-    Made by `create` or `open`. When `build`, `add`, `update`, `remove` or `reindex` has returned, its effect survives
-    kill -9 and loss of power; a call that was cut off has left nothing but caches that the next one uses. Any number of
-    processes may search while one writes; each search sees what has been committed by then. All methods may be called
-    from several threads.
+    Made by `create` or `open`. When a call that writes has returned, its effect survives kill -9 and loss of power; one
+    that was cut off has left nothing but caches that the next one uses. Any number of processes may search while one
+    writes; each search sees what has been committed by then. All methods may be called from several threads.
 
     Examples
     --------
@@ -42,9 +49,9 @@ class Collection(Reader):
     ...     hits = collection.search(text="kids playing football", k=5)
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, timeout: float = 10.0) -> None:
-        super().__init__(path, timeout=timeout)
-        self._writer = WriterLock(self.path / "writer.lock", timeout)
+    def __init__(self, path: str | os.PathLike[str], *, timeout: float = 10.0, engine: str | None = None) -> None:
+        self._writer = WriterLock(Path(path).absolute() / "writer.lock", timeout)
+        super().__init__(path, timeout=timeout, engine=engine)
 
     @classmethod
     def create(
@@ -58,21 +65,29 @@ class Collection(Reader):
         text_params: dict[str, Any] | None = None,
         random_state: int = 0,
         timeout: float = 10.0,
+        engine: str | None = None,
     ) -> Collection:
-        """Make an empty collection in a new folder. The parameters of the encoders must be JSON values."""
-        check_n_bits("Collection.create", n_bits)
-        if n_bits > 1024:
-            raise ParameterError("Collection.create", "n_bits", "at most 1024", n_bits)
-        check_integer("Collection.create", "random_state", random_state, low=0)
+        """Make an empty collection in a new folder. The parameters of the encoders must be JSON values.
+
+        ``engine``: what searches the codes, as for `HammingIndex`. A server's address is remembered without its
+        password: it holds a copy of the codes and answers the searches of everybody who opens the collection.
+        """
         image = EncoderSettings(image_encoder, dict(image_params or {}))
         text = EncoderSettings(text_encoder, dict(text_params or {}))
-        folder.create(Path(path).absolute(), Settings(int(n_bits), int(random_state), image, text))
-        return cls(path, timeout=timeout)
+        settings = _checked_settings("Collection.create", n_bits, random_state, image, text)
+        if server.is_address(engine):
+            server.exists(engine)  # says what is wrong before a folder is made
+        folder.create(Path(path).absolute(), settings)
+        return cls(path, timeout=timeout, engine=engine)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, timeout: float = 10.0) -> Collection:
-        """Open a collection. A second writer waits for up to ``timeout`` seconds."""
-        return cls(path, timeout=timeout)
+    def open(cls, path: str | os.PathLike[str], *, timeout: float = 10.0, engine: str | None = None) -> Collection:
+        """Open a collection. A second writer waits for up to ``timeout`` seconds.
+
+        ``engine`` as in `create`, by default the server that is remembered, else memory. Another server's address makes
+        the collection move there; the name of an engine searches in this process, whatever is remembered.
+        """
+        return cls(path, timeout=timeout, engine=engine)
 
     # -- writing -------------------------------------------------------------------------------------------------
 
@@ -152,18 +167,115 @@ class Collection(Reader):
             change.run(Plan(unchanged=entries), train=True, must_train=True)
         return report
 
+    # -- generations ---------------------------------------------------------------------------------------------
+
+    def reindex_beside(
+        self,
+        progress: Progress | None = None,
+        *,
+        n_bits: int | None = None,
+        image_encoder: str | None = None,
+        text_encoder: str | None = None,
+        image_params: dict[str, Any] | None = None,
+        text_params: dict[str, Any] | None = None,
+        random_state: int | None = None,
+        measure: bool = True,
+    ) -> Report:
+        """Learn a new generation of encoders and codes from all items, and keep it beside the one in force.
+
+        Searches and writes go on meanwhile. What is not given is as in the generation in force. ``measure``: learn a
+        second time without some pairs, to tell the quality on them (`generations`). `switch` puts it in force.
+        """
+        owner, now = "Collection.reindex_beside", self.settings
+        settings = _checked_settings(
+            owner,
+            now.n_bits if n_bits is None else n_bits,
+            now.random_state if random_state is None else random_state,
+            _other(now.image, image_encoder, image_params),
+            _other(now.text, text_encoder, text_params),
+        )
+        folder.check_encoders(owner, settings)
+        with self._building(), self._work(Succession, progress) as (succession, report):
+            patient = WriterLock(self.path / "writer.lock", PATIENCE)
+            succession.build(list(self._stored().values()), settings, measure=measure, writer=patient)
+        return report
+
+    def switch(self, to: int | None = None, *, back: bool = False, progress: Progress | None = None) -> Report:
+        """Put another generation in force: the newest one, that of a number, or with ``back`` the one before.
+
+        Items that came or changed since it was built get their codes first; then everybody who searches sees the other
+        generation from one moment to the next, never a mixture. The one that was in force is kept.
+        """
+        if back and to is not None:
+            raise DataError("A switch goes to a generation by its number, or back. Got both.")
+        with self._writer, self._work(Succession, progress) as (succession, report):
+            succession.switch(list(self._stored().values()), to, back=back)
+            self._send(progress)
+        return report
+
+    def drop(self, generation: int) -> Report:
+        """Keep a generation no longer; not the one in force."""
+        number = check_integer("Collection.drop", "generation", generation, low=1)
+        with self._writer, self._work(Succession, None) as (succession, report):
+            succession.drop(number)
+        return report
+
+    # -- what they share -----------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _building(self) -> Iterator[None]:
+        """Held by the one who builds a generation. Taken while nobody writes: a writer may be tidying up."""
+        with ExitStack() as held:
+            with self._writer:
+                held.enter_context(WriterLock(builder_lock(self.path), 0.0, "building a generation of"))
+            yield
+
     @contextmanager
     def _change(self, progress: Progress | None) -> Iterator[tuple[Change, Report]]:
+        with self._writer, self._work(Change, progress) as work:
+            if self._mirror is not None:
+                self._mirror.check()  # a server that is away is told before anything is changed
+            yield work
+            self._send(progress)
+
+    def _catch_up(self) -> None:
+        if self._mirror is None:
+            return
+        with self._items.reading() as database:
+            lags = self._lags(State.read(database, self.path))
+        if lags or mirror.read(self.path) != self._mirror.record():
+            with self._writer:
+                self._send(None)
+
+    def _send(self, progress: Progress | None) -> None:
+        """Send the codes in force to the server, for whoever holds the lock."""
+        if self._mirror is None:
+            return
+        with self._items.reading() as database:
+            state = State.read(database, self.path)
+            ids, codes = store.read_codes(database, state, self.path)
+        try:
+            if state.codes:
+                self._mirror.send(state, ids, codes, progress)
+            else:
+                self._mirror.remember()
+        except IndexServerError as error:
+            raise CollectionError(
+                f"The collection {self.path} has changed, but its server does not know yet; the next change or a "
+                f"reindex tells it. {error}"
+            ) from None
+
+    @contextmanager
+    def _work(self, kind: type[Kind], progress: Progress | None) -> Iterator[tuple[Kind, Report]]:
         report, started = Report(), time.perf_counter()
-        with self._writer:
-            features = Features(self.path / "features.db")
-            try:
-                told = progress or (lambda step, total, message: None)
-                yield Change(self.path, self.settings, self._items, features, report, told), report
-            finally:
-                features.close()
-                with self._items.lock:
-                    self._version = None  # own changes do not show in data_version
+        features = Features(self.path / "features.db")
+        try:
+            told = progress or (lambda step, total, message: None)
+            yield kind(self.path, self._created_with, self._items, features, report, told), report
+        finally:
+            features.close()
+            with self._items.lock:
+                self._version = None  # own changes do not show in data_version
         report.seconds = time.perf_counter() - started
         stats = self.stats()
         if stats["advice"] and stats["advice"] not in report.notes:
@@ -187,3 +299,17 @@ class Collection(Reader):
             ("text" not in views and entry.text is not None) or ("image" not in views and entry.wants_image)
             for entry in coming
         )
+
+
+def _checked_settings(
+    owner: str, n_bits: Any, random_state: Any, image: EncoderSettings, text: EncoderSettings
+) -> Settings:
+    if check_n_bits(owner, n_bits) > 1024:
+        raise ParameterError(owner, "n_bits", "at most 1024", n_bits)
+    return Settings(int(n_bits), check_integer(owner, "random_state", random_state, low=0), image, text)
+
+
+def _other(now: EncoderSettings, name: str | None, params: dict[str, Any] | None) -> EncoderSettings:
+    """Other settings where they are given; another encoder has parameters of its own."""
+    kept = now.params if name in (None, now.name) else {}
+    return EncoderSettings(name or now.name, dict(kept if params is None else params))

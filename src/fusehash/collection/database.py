@@ -148,10 +148,10 @@ def check_header(path: Path, application: int, version: int) -> None:
 
 
 class WriterLock:
-    """Held by the one process, and in it the one thread, that writes to a collection."""
+    """Held by the one process, and in it the one thread, that writes to a collection (or does what ``doing`` says)."""
 
-    def __init__(self, path: Path, timeout: float) -> None:
-        self._path, self._timeout = path, timeout
+    def __init__(self, path: Path, timeout: float, doing: str = "writing to") -> None:
+        self._path, self._timeout, self._doing = path, timeout, doing
         self._threads = threading.Lock()
         self._file: Any = None
 
@@ -187,7 +187,7 @@ class WriterLock:
 
     def _busy(self) -> CollectionError:
         return CollectionError(
-            f"Another process is writing to the collection {self._path.parent}; try again when it is done."
+            f"Another process is {self._doing} the collection {self._path.parent}; try again when it is done."
         )
 
 

@@ -9,7 +9,6 @@ import shutil
 from pathlib import Path
 
 from fusehash.collection.database import CollectionError, CorruptCollectionError, Database, sync_folder
-from fusehash.collection.encoding import EncoderSettings
 from fusehash.collection.store import APPLICATION_ID, FORMAT, SCHEMA, State
 from fusehash.collection.writing import Settings
 from fusehash.errors import ParameterError
@@ -19,21 +18,13 @@ KIND, VERSION = "fusehash-collection", 1
 
 def create(target: Path, settings: Settings) -> None:
     """Make the folder of an empty collection; it is there whole, or not at all."""
-    for view, encoder in (("image", settings.image), ("text", settings.text)):
-        _check_encoder(view, encoder)
+    check_encoders("Collection.create", settings)
     try:
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
             raise CollectionError(f"There is something at {target} already.")
     except PermissionError as error:
         raise CollectionError(f"The collection {target} could not be created: {error.strerror}.") from error
-    content = {
-        "format": KIND,
-        "version": VERSION,
-        "n_bits": settings.n_bits,
-        "random_state": settings.random_state,
-        "image": {"name": settings.image.name, "params": settings.image.params},
-        "text": {"name": settings.text.name, "params": settings.text.params},
-    }
+    content = {"format": KIND, "version": VERSION, **settings.to_dict()}
     draft = target.with_name(f".{target.name}.{secrets.token_hex(6)}.new")
     try:
         draft.mkdir()
@@ -76,20 +67,20 @@ def read_settings(path: Path) -> Settings:
             raise CorruptCollectionError(
                 f"The collection {path} has version {content['version']}; this fusehash reads version {VERSION}."
             )
-        image, text = (EncoderSettings(content[v]["name"], dict(content[v]["params"])) for v in ("image", "text"))
-        return Settings(int(content["n_bits"]), int(content["random_state"]), image, text)
+        return Settings.of(content)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptCollectionError(f"The collection {path} is corrupt: collection.json is damaged.") from error
     except OSError as error:
         raise CollectionError(f"The collection {path} could not be read: {error.strerror}.") from error
 
 
-def _check_encoder(view: str, settings: EncoderSettings) -> None:
+def check_encoders(owner: str, settings: Settings) -> None:
     """Say at once that an encoder or its parameters do not exist, or are for another kind of item."""
     from fusehash import encoders
 
-    encoders.make(settings.name, modality=view, **settings.params)
-    try:
-        json.dumps(settings.params)
-    except TypeError:
-        raise ParameterError("Collection.create", f"{view}_params", "made of JSON values", settings.params) from None
+    for view, encoder in (("image", settings.image), ("text", settings.text)):
+        encoders.make(encoder.name, modality=view, **encoder.params)
+        try:
+            json.dumps(encoder.params)
+        except TypeError:
+            raise ParameterError(owner, f"{view}_params", "made of JSON values", encoder.params) from None

@@ -27,7 +27,8 @@ class Hit:
     """An item that a search has found.
 
     distance : bits in which its code differs from the query's.
-    score : from -1 to 1; the share of the query's weight on bits that agree, less that on bits that do not.
+    score : from -1 to 1; the share of the query's weight on bits that agree, less that on bits that do not; for a text,
+        blended with how much of its words the item's text has (searching.py).
     code : its packed code.
     """
 
@@ -39,9 +40,10 @@ class Hit:
 
 
 class Hits(list[Hit]):
-    """What a search has found, best first, and the query's packed code."""
+    """What a search has found, best first, the query's packed code, and the generation that all codes are of."""
 
     code: bytes = b""
+    generation: int = 0
 
 
 @dataclass
@@ -51,6 +53,7 @@ class Report:
     skipped : key -> one sentence, for what could not be used; an item whose image is broken is kept if it has a text.
     notes : sentences about the whole.
     ids : the ids of the items that were added or changed.
+    generation : the generation that was built or switched to, where one was.
     """
 
     added: int = 0
@@ -62,6 +65,7 @@ class Report:
     skipped: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
+    generation: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The same as JSON can hold."""

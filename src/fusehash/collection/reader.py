@@ -13,14 +13,19 @@ import numpy as np
 
 from fusehash import bits
 from fusehash.checks import check_integer
-from fusehash.collection import overview, store
+from fusehash.collection import generations, mirror, overview, store
 from fusehash.collection.database import CorruptCollectionError, Database, check_header
 from fusehash.collection.folder import read_settings
+from fusehash.collection.generations import Generation
 from fusehash.collection.items import Hit, Hits, Item
+from fusehash.collection.mirror import Mirror
 from fusehash.collection.searching import GoneError, Snapshot, find
 from fusehash.collection.store import APPLICATION_ID, FORMAT, State
+from fusehash.collection.words import Said
+from fusehash.collection.writing import Settings, files_of
 from fusehash.errors import DataError
-from fusehash.search import HammingIndex
+from fusehash.search import HammingIndex, server
+from fusehash.search.server import IndexGoneError
 
 # Past this share of items that the model has not seen, stats() recommends a reindex.
 RECOMMEND_SHARE = 0.2
@@ -33,9 +38,10 @@ Self = TypeVar("Self", bound="Reader")
 class Reader:
     """What can be asked of a collection; `Collection` adds what changes it."""
 
-    def __init__(self, path: str | os.PathLike[str], *, timeout: float = 10.0) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, timeout: float = 10.0, engine: str | None = None) -> None:
         self.path = Path(path).absolute()
-        self.settings = read_settings(self.path)
+        self._created_with = read_settings(self.path)
+        self._engine, self._mirror = self._searched_by(engine)
         check_header(self.path / "items.db", APPLICATION_ID, FORMAT)
         self._items = Database(self.path / "items.db", timeout=timeout)
         self._snapshot: Snapshot | None = None
@@ -43,11 +49,25 @@ class Reader:
         try:
             with self._items.reading() as database:
                 store.check_schema(database, self.path)
-            if self._now().state.n_bits != self.settings.n_bits:
+                state = State.read(database, self.path)
+            if not self._fits_together(state):
                 raise CorruptCollectionError(f"The collection {self.path} is corrupt: its files do not fit together.")
+            self._catch_up()
+            if self._mirror is None:  # a server is asked when it is needed, so that what is wrong with it can be mended
+                self._now()
         except BaseException:
-            self._items.close()
+            Reader.close(self)
             raise
+
+    @property
+    def settings(self) -> Settings:
+        """What the generation in force was made with."""
+        return self._created_with.now(self._now().state)
+
+    def _fits_together(self, state: State) -> bool:
+        with suppress(KeyError, TypeError, ValueError):
+            return self._created_with.now(state).n_bits == state.n_bits
+        return False
 
     # -- searching -----------------------------------------------------------------------------------------------
 
@@ -61,30 +81,41 @@ class Reader:
         k: int = 20,
         label: str | None = None,
         rerank: bool = True,
+        generation: int | None = None,
     ) -> Hits:
         """The ``k`` items that fit best: to a text, an image (path, bytes or PIL image), an item's id, or a code.
 
         ``label`` narrows the search to items with that label. ``rerank`` orders the nearest codes by what the signs of
-        the query alone do not tell; it has no effect on a query that is itself a code.
+        the query alone do not tell, and for a text by the words that items share with it; it has no effect on a query
+        that is itself a code. ``generation``: refuse to answer where another one is in force, for a code that was kept.
         """
         if sum(given is not None for given in (text, image, like, code)) != 1:
             raise DataError("A search needs exactly one of text, image, like and code.")
         check_integer("Collection.search", "k", k, low=1)
 
         def work(snapshot: Snapshot) -> Hits:
-            allowed = self._allowed(snapshot, label, like)
+            if generation not in (None, snapshot.state.number):
+                raise DataError(
+                    f"The code is of generation {generation}; generation {snapshot.state.number} is in force now."
+                )
+            allowed = self._allowed(label)
+            said = None
             if like is not None:
                 query = self._code_of(snapshot, like)
             elif code is not None:
-                query = self._check_code(code)
+                query = self._check_code(snapshot, code)
+            elif text is not None and rerank:
+                query, said = self._project_with_words(snapshot, text)
             else:
                 query = self._project(snapshot, text, image)
-            found = find(snapshot, query, k, allowed=allowed, rerank=rerank and like is None and code is None)
+            ranked = rerank and like is None and code is None
+            found = find(snapshot, query, k + (like is not None), allowed=allowed, rerank=ranked, said=said)
+            found = [one for one in found if one.id != like][:k]
             with self._items.reading() as database:
                 items = [store.items(database, "WHERE id = ?", (one.id,)) for one in found]
             pairs = zip(found, items, strict=True)
             hits = Hits(Hit(one.id, one.distance, one.score, item[0], one.code) for one, item in pairs if item)
-            hits.code = bits.pack(query[None])[0].tobytes()
+            hits.code, hits.generation = bits.pack(query[None])[0].tobytes(), snapshot.state.number
             return hits
 
         return self._attempt(work)
@@ -97,26 +128,33 @@ class Reader:
 
     def _project(self, snapshot: Snapshot, text: str | None, image: Any) -> Any:
         if text is not None:
-            if not isinstance(text, str) or not text.strip():
-                raise DataError("A text to search for must have at least one word. Got none.")
+            _check_text(text)
             return snapshot.project("text", text.strip())
         return snapshot.project("image", image)
 
-    def _allowed(self, snapshot: Snapshot, label: str | None, like: int | None) -> Any:
-        """Ids that may be found, or None for all; what an item is like does not include itself."""
-        if label is not None:
-            with self._items.reading() as database:
-                rows = database.execute("SELECT id FROM label WHERE name = ?", (label,)).fetchall()
-            return np.array([id for (id,) in rows if id != like], np.int64)
-        return None if like is None else snapshot.index.ids != like
+    def _project_with_words(self, snapshot: Snapshot, text: str) -> tuple[Any, Said | None]:
+        """The vector of a text, and what the texts say of it; None where all of them say nothing."""
+        _check_text(text)
+        said = snapshot.words(self._items).said(text)
+        some = bool(said.scores.any())
+        # A word that one text alone has may be none that the encoder keeps.
+        return snapshot.project("text", text.strip(), known=not some), said if some else None
+
+    def _allowed(self, label: str | None) -> Any:
+        """Ids that may be found, or None for all."""
+        if label is None:
+            return None
+        with self._items.reading() as database:
+            rows = database.execute("SELECT id FROM label WHERE name = ?", (label,)).fetchall()
+        return np.array([id for (id,) in rows], np.int64)
 
     def _code_of(self, snapshot: Snapshot, id: int) -> Any:
         if id not in snapshot.index:
             raise DataError(f"An item to search by must be in the collection and have a code. Id {id} has none.")
         return bits.unpack(snapshot.index.get([id]), snapshot.state.n_bits)[0].astype(np.float64)
 
-    def _check_code(self, code: bytes) -> Any:
-        n_bits = self.settings.n_bits
+    def _check_code(self, snapshot: Snapshot, code: bytes) -> Any:
+        n_bits = snapshot.state.n_bits
         if not isinstance(code, bytes | bytearray) or len(code) != n_bits // 8:
             raise DataError(f"A code of this collection must be {n_bits // 8} bytes. Got {code!r} instead.")
         return bits.unpack(np.frombuffer(bytes(code), np.uint8)[None], n_bits)[0].astype(np.float64)
@@ -129,10 +167,10 @@ class Reader:
                 with self._items.reading() as database:
                     state = State.read(database, self.path)
                     before = self._snapshot
+                    if before is not None and self._lags(state):
+                        return before  # until a writer has sent the codes to the server
                     if before is None or state.generation != before.state.generation:
-                        index = HammingIndex(state.n_bits)
-                        ids, codes = store.read_codes(database, state, self.path)
-                        index.add(codes, ids)
+                        index = self._index(database, state)
                         if before is None:
                             self._snapshot = Snapshot(self.path, state, index)
                         else:
@@ -141,21 +179,52 @@ class Reader:
             assert self._snapshot is not None
             return self._snapshot
 
+    def _searched_by(self, engine: str | None) -> tuple[str, Mirror | None]:
+        """The engine that searches in memory, and the server that does it instead; by default the one before."""
+        remembered = mirror.read(self.path)
+        if engine is None and remembered is not None:
+            engine = remembered.engine
+        if server.is_address(engine):
+            return "scan", Mirror(self.path, engine)
+        HammingIndex(8, engine=engine or "scan")  # says what is wrong with a name
+        return engine or "scan", None
+
+    def _catch_up(self) -> None:
+        """Bring a server up to date that a writer has left behind; readers cannot."""
+
+    def _lags(self, state: State) -> bool:
+        return self._mirror is not None and state.codes > 0 and not self._mirror.fits(state)
+
+    def _index(self, database: Any, state: State) -> HammingIndex:
+        if self._mirror is not None and state.codes:
+            return self._mirror.index(state)
+        index = HammingIndex(state.n_bits, engine=self._engine)
+        ids, codes = store.read_codes(database, state, self.path)
+        index.add(codes, ids)
+        return index
+
     def _attempt(self, work: Callable[[Snapshot], T]) -> T:
         """Do something with the current state; once more where a writer has just put other files in place."""
         for _ in range(_TRIES):
-            with suppress(GoneError):
+            with suppress(GoneError, IndexGoneError):
                 return work(self._now())
             with self._items.lock:
                 self._version = None
+                if self._mirror is not None:  # the index on the server may be another one now
+                    self._snapshot = None
         raise CorruptCollectionError(
             f"The collection {self.path} is corrupt: its model or an encoder is missing; a reindex makes it anew."
         )
 
     @property
-    def generation(self) -> int:
-        """A number that changes with every change that a search could see."""
+    def changes(self) -> int:
+        """A number that grows with every change that a search could see."""
         return self._now().state.generation
+
+    @property
+    def generation(self) -> int:
+        """The number of the generation in force: codes of different generations have nothing to do with each other."""
+        return self._now().state.number
 
     # -- looking -------------------------------------------------------------------------------------------------
 
@@ -196,6 +265,7 @@ class Reader:
     def stats(self) -> dict[str, Any]:
         """What the collection holds, and whether it is time for a reindex."""
         snapshot = self._now()
+        settings = self._created_with.now(snapshot.state)
         query = (
             "SELECT count(*), count(image), count(text), sum(image IS NOT NULL AND text IS NOT NULL), "
             "sum(problem IS NOT NULL), sum(NOT trained) FROM item"
@@ -221,10 +291,36 @@ class Reader:
             "after_training": unseen if trained else 0,
             "reindex_recommended": bool(advice),
             "advice": advice,
-            "image_encoder": self.settings.image.name,
-            "text_encoder": self.settings.text.name,
+            "generation": snapshot.state.number,
+            "image_encoder": settings.image.name,
+            "text_encoder": settings.text.name,
             "bytes": sum(_size(path) for path in self.path.iterdir()),
+            **({} if self._mirror is None else {"engine": self._mirror.shown}),
         }
+
+    def generations(self) -> list[Generation]:
+        """The generation in force and those that are kept beside it, by number."""
+        with self._items.reading() as database:
+            state = State.read(database, self.path)
+            kept = generations.kept(database, self.path)
+        found = [self._generation(one, state) for one in (state, *kept) if one.model or one is state]
+        return sorted(found, key=lambda one: one.number)
+
+    def _generation(self, one: State, in_force: State) -> Generation:
+        settings, files = self._created_with.now(one), files_of(self.path, one)
+        return Generation(
+            number=one.number,
+            in_force=one is in_force,
+            before=one.number == in_force.before,
+            made=one.made,
+            codes=one.codes,
+            n_bits=one.n_bits,
+            random_state=settings.random_state,
+            image_encoder=settings.image.name if one.image_encoder else "",
+            text_encoder=settings.text.name if one.text_encoder else "",
+            quality=one.quality,
+            bytes=one.codes * one.n_bits // 8 + sum(map(_size, files)),
+        )
 
     def clusters(self, count: int = 12) -> list[dict[str, Any]]:
         """Groups of alike items, largest first: {"words", "examples" (ids), "size"}."""
@@ -243,6 +339,8 @@ class Reader:
     def close(self) -> None:
         """Let go of the files."""
         self._items.close()
+        if self._mirror is not None:
+            self._mirror.close()
 
     def __enter__(self: Self) -> Self:
         return self
@@ -253,7 +351,13 @@ class Reader:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {self.settings.n_bits} bits in {self.path}>"
+        n_bits = self._created_with.n_bits if self._snapshot is None else self._snapshot.state.n_bits
+        return f"<{type(self).__name__} of {n_bits} bits in {self.path}>"
+
+
+def _check_text(text: Any) -> None:
+    if not isinstance(text, str) or not text.strip():
+        raise DataError("A text to search for must have at least one word. Got none.")
 
 
 def _size(path: Path) -> int:

@@ -5,6 +5,7 @@
     code       the codes alone, so that opening a collection reads little
     label      (name, id), for narrowing a search
     thumbnail  by the hash of the image; one that no item points to is invisible and harmless
+    generation, generation_code    made when first needed: what is kept beside the codes in force (generations.py)
 
 The functions that write run inside a transaction that collection.py has begun.
 """
@@ -38,13 +39,20 @@ SCHEMA = (
     "CREATE TABLE label (name TEXT, id INTEGER, PRIMARY KEY (name, id)) WITHOUT ROWID",
     "CREATE TABLE thumbnail (image BLOB PRIMARY KEY, width INTEGER, height INTEGER, jpeg BLOB)",
 )
+# What is kept beside what is in force; only where something is.
+GENERATIONS = (
+    "CREATE TABLE generation (number INTEGER PRIMARY KEY, content TEXT NOT NULL, checksum INTEGER NOT NULL)",
+    "CREATE TABLE generation_code (number INTEGER, id INTEGER, content BLOB, code BLOB, trained INTEGER, "
+    "PRIMARY KEY (number, id)) WITHOUT ROWID",
+)
 _COLUMNS = "id, key, text, labels, image, width, height, path, size, mtime, built, trained, problem"
 _DIGEST = (1 << 62) - 1
 
 
 @dataclass(frozen=True)
 class State:
-    """What is in force. The names of files are fingerprints of what they were made from; empty: none yet."""
+    """What is in force, or kept beside it. The names of files are fingerprints of what they were made from; empty: none
+    yet."""
 
     n_bits: int
     generation: int = 0  # counts the changes that readers must see
@@ -54,15 +62,28 @@ class State:
     image_encoder: str = ""
     text_encoder: str = ""
     images_fitted: int = 0  # images that the image encoder was fitted on
+    number: int = 1  # of this generation of codes
+    before: int = 0  # the number that was in force before this one
+    newest: int = 1  # the highest number ever given
+    made: str = ""  # when it was learned
+    quality: float | None = None  # pair AUC on held-out pairs
+    settings: dict[str, Any] | None = None  # what it was made with; None: as in collection.json
 
     def write(self, database: sqlite3.Connection) -> None:
+        database.execute("INSERT OR REPLACE INTO state VALUES (1, ?, ?)", self.packed())
+
+    def packed(self) -> tuple[str, int]:
+        """As it is stored: JSON and its checksum."""
         content = json.dumps(asdict(self))
-        row = (content, zlib.crc32(content.encode()))
-        database.execute("INSERT OR REPLACE INTO state VALUES (1, ?, ?)", row)
+        return content, zlib.crc32(content.encode())
 
     @classmethod
     def read(cls, database: sqlite3.Connection, where: Path) -> State:
-        found = database.execute("SELECT content, checksum FROM state WHERE only = 1").fetchone()
+        return cls.unpacked(database.execute("SELECT content, checksum FROM state WHERE only = 1").fetchone(), where)
+
+    @classmethod
+    def unpacked(cls, found: Any, where: Path) -> State:
+        """What `packed` gave, checked."""
         try:
             if found is None or zlib.crc32(found[0].encode()) != found[1]:
                 raise ValueError
@@ -74,7 +95,7 @@ class State:
 def check_schema(database: sqlite3.Connection, where: Path) -> None:
     """Nothing but our own tables may be in the file."""
     query = "SELECT sql FROM sqlite_master WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
-    if {sql for (sql,) in database.execute(query)} != set(SCHEMA):
+    if {sql for (sql,) in database.execute(query)} not in (set(SCHEMA), {*SCHEMA, *GENERATIONS}):
         raise CorruptCollectionError(f"The collection {where} is corrupt: it does not hold the tables of a collection.")
 
 
@@ -82,7 +103,7 @@ def read_codes(database: sqlite3.Connection, state: State, where: Path) -> tuple
     """All ids and codes, ascending by id, checked."""
     width, rows = state.n_bits // 8, database.execute("SELECT id, code FROM code ORDER BY id").fetchall()
     codes = b"".join(code for _, code in rows if isinstance(code, bytes))
-    digest = sum(_checksum(id, code) for id, code in rows if isinstance(code, bytes)) & _DIGEST
+    digest = digest_of((id, code) for id, code in rows if isinstance(code, bytes))
     if len(rows) != state.codes or len(codes) != width * len(rows) or digest != state.digest:
         raise CorruptCollectionError(f"The collection {where} is corrupt: codes are missing from it or damaged.")
     ids = np.fromiter((id for id, _ in rows), np.int64, len(rows))
@@ -182,6 +203,11 @@ def _unlabel(database: sqlite3.Connection, id: int | None) -> None:
     found = database.execute("SELECT labels FROM item WHERE id = ?", (id,)).fetchone()
     names = [] if found is None else json.loads(found[0])
     database.executemany("DELETE FROM label WHERE name = ? AND id = ?", [(name, id) for name in names])
+
+
+def digest_of(codes: Iterable[tuple[int, bytes]]) -> int:
+    """The sum of the checksums of codes, in any order."""
+    return sum(_checksum(id, code) for id, code in codes) & _DIGEST
 
 
 def _checksum(id: int, code: bytes) -> int:

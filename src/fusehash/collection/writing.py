@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
-from fusehash.collection import store, training
-from fusehash.collection.database import Database, sync_folder
+from fusehash.collection import generations, store, training
+from fusehash.collection.database import CollectionError, Database, WriterLock, sync_folder
 from fusehash.collection.encoding import FIT_IMAGES, EncoderSettings, Encoding, Fitted, encoder_file, load_encoder
 from fusehash.collection.entries import Entry, UnreadableError
 from fusehash.collection.features import Features
@@ -30,6 +32,20 @@ class Settings:
     random_state: int
     image: EncoderSettings
     text: EncoderSettings
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON can hold."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, content: dict[str, Any]) -> Settings:
+        """What `to_dict` gave."""
+        image, text = (EncoderSettings(content[v]["name"], dict(content[v]["params"])) for v in ("image", "text"))
+        return cls(int(content["n_bits"]), int(content["random_state"]), image, text)
+
+    def now(self, state: State) -> Settings:
+        """What holds in this state of a collection that was created with these."""
+        return self if state.settings is None else Settings.of(state.settings)
 
 
 @dataclass(frozen=True)
@@ -86,11 +102,12 @@ class Change:
     def __init__(
         self, folder: Path, settings: Settings, items: Database, features: Features, report: Report, progress: Progress
     ) -> None:
-        self._folder, self._settings, self._items, self._features = folder, settings, items, features
+        self._folder, self._items, self._features = folder, items, features
         self._report, self._progress = report, progress
         self._encoding = Encoding(folder, items, features, progress)
         with items.reading() as database:
             self.state = State.read(database, folder)
+        self._settings = settings.now(self.state)
 
     def run(self, plan: Plan, *, train: bool = False, must_train: bool = False, drop_broken: bool = False) -> None:
         """Carry out a plan. ``train``: learn encoders and model anew from everything that will be there."""
@@ -112,11 +129,12 @@ class Change:
 
     # -- learning ------------------------------------------------------------------------------------------------
 
-    def _learn(self, entries: Sequence[Entry], must_train: bool) -> Learned:
+    def _learn(self, entries: Sequence[Entry], must_train: bool, *, fit_images: bool = False) -> Learned:
         """Encoders and a model of all entries; without the model, and with a note, where nothing can be learned."""
         encoders: dict[str, Fitted] = {}
         try:
-            images = self._image_encoder(entries)
+            images = None if fit_images else self._image_encoder(entries)
+            images = images or self._encoding.fit_images(self._settings.image, entries)
             if images is not None:
                 encoders["image"] = images[0]
         except ValueError as error:
@@ -143,16 +161,17 @@ class Change:
         return Learned(encoders, trained, images[1] if images is not None else 0)
 
     def _image_encoder(self, entries: Sequence[Entry]) -> tuple[Fitted, int] | None:
-        """The encoder in force while it was fitted on enough of the images there are, else a new one."""
+        """The encoder in force while it was fitted on enough of the images there are."""
         count = min(sum(entry.wants_image for entry in entries), FIT_IMAGES)
         if self.state.image_encoder and 2 * self.state.images_fitted >= count:
             with contextlib.suppress(FusehashError, OSError):
                 fitted = load_encoder(self._folder, "image", self.state.image_encoder)
                 return fitted, self.state.images_fitted
-        return self._encoding.fit_images(self._settings.image, entries)
+        return None
 
-    def _in_force(self) -> Learned:
-        state, encoders = self.state, {}
+    def _in_force(self, state: State | None = None) -> Learned:
+        """Encoders and model of a state, by default the present one."""
+        state, encoders = state or self.state, {}
         for view, name in (("image", state.image_encoder), ("text", state.text_encoder)):
             if name:
                 encoders[view] = load_encoder(self._folder, view, name)
@@ -219,6 +238,8 @@ class Change:
                     image_encoder=names.get("image", ""),
                     text_encoder=names.get("text", ""),
                     images_fitted=learned.images_fitted,
+                    made=now(),
+                    quality=None,
                 )
             state.write(database)
             if anew or plan.removed:
@@ -231,19 +252,37 @@ class Change:
             self.tidy()
 
     def tidy(self) -> None:
-        """Remove files and features that are no longer in force."""
-        state = self.state
-        kept = {
-            model_file(self._folder, state.model).name,
-            encoder_file(self._folder, "image", state.image_encoder).name,
-            encoder_file(self._folder, "text", state.text_encoder).name,
-        }
+        """Remove files and features that neither what is in force nor a kept generation needs."""
+        lock = generations.builder_lock(self._folder)
+        if not lock.exists():
+            self._tidy()
+            return
+        # While a generation is being built, its files look like nobody's; they are looked at the next time.
+        with contextlib.suppress(CollectionError), WriterLock(lock, 0.0):
+            self._tidy()
+
+    def _tidy(self) -> None:
+        with self._items.reading() as database:
+            states = [self.state, *generations.kept(database, self._folder)]
+        kept = {path.name for state in states for path in files_of(self._folder, state)}
         for pattern in ("model-*.safetensors", "image-*.encoder", "text-*.encoder", ".model-*", ".image-*", ".text-*"):
             for path in self._folder.glob(pattern):
                 if path.name not in kept:
                     with contextlib.suppress(OSError):
                         path.unlink()
-        self._features.keep_only({state.image_encoder, state.text_encoder})
+        self._features.keep_only({name for state in states for name in (state.image_encoder, state.text_encoder)})
+
+
+def files_of(folder: Path, state: State) -> list[Path]:
+    """The files that a state needs."""
+    named = [model_file(folder, state.model)] if state.model else []
+    encoders = (("image", state.image_encoder), ("text", state.text_encoder))
+    return named + [encoder_file(folder, view, name) for view, name in encoders if name]
+
+
+def now() -> str:
+    """The time, to the second."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def _is_empty(entry: Entry) -> bool:

@@ -19,7 +19,6 @@ BUILD_EXAMPLE = """Example: fusehash index photos --captions captions.csv --out 
 
 Run it again after the folder has changed: only what changed is worked on."""
 UPDATE_EXAMPLE = "Example: fusehash index update my.collection photos --captions better-captions.csv"
-REINDEX_EXAMPLE = "Example: fusehash index reindex my.collection"
 
 SHOWN_PROBLEMS = 10
 CAPTION_WIDTH = 70
@@ -34,6 +33,13 @@ QueryImage = Annotated[Path | None, typer.Option("--image", help="A collection: 
 Like = Annotated[int | None, typer.Option(help="A collection: search by the item of this id.")]
 QueryLabel = Annotated[str | None, typer.Option("--label", help="A collection: only items with this label.")]
 Rerank = Annotated[bool, typer.Option(help="A collection: order candidates by more than their bits.")]
+Engine = Annotated[
+    str | None,
+    typer.Option(
+        help="What searches the codes: scan, auto, ..., or the address of a server (postgresql://..., milvus://...), "
+        "which is remembered."
+    ),
+]
 CollectionPath = Annotated[Path, typer.Argument(metavar="COLLECTION", help="The folder of a collection.")]
 
 
@@ -48,6 +54,7 @@ def build(
     image_encoder: Annotated[str | None, typer.Option(help="What sees the pictures.  [default: classical]")] = None,
     text_encoder: Annotated[str | None, typer.Option(help="What reads the texts.  [default: tfidf]")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the method.  [default: 0]")] = None,
+    engine: Engine = None,
     as_json: inputs.Json = False,
 ) -> None:
     """Make a searchable collection of pictures and texts, or bring one up to date with them."""
@@ -61,16 +68,21 @@ def build(
     if not items:
         raise DataError(f"There must be pictures or texts to index. {photos} has none.")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        collection = Collection.open(out)
+        collection = Collection.open(out, engine=engine)
         _check_same(collection, chosen)
     else:
         inputs.check_target(out) if not out.is_dir() else None
-        collection = Collection.create(out, **chosen)  # type: ignore[arg-type]
+        collection = Collection.create(out, engine=engine, **chosen)  # type: ignore[arg-type]
     with collection, progress("index") as report:
         done = collection.build(items, progress=report)
-    _show_report(done, as_json)
-    if not as_json:
-        stdout().print(f'Next: fusehash search {out} "words to look for"', soft_wrap=True, markup=False)
+        stats = collection.stats()
+    show_report(done, as_json)
+    if stats["trained"] and not as_json:
+        # A single text, or many equal ones, are nothing that a search by words could be learned from.
+        asked = '"words to look for"' if stats["texts"] > 1 else f"--like {done.ids[0] if done.ids else 1}"
+        stdout().print(f"Next: fusehash search {out} {asked}", soft_wrap=True, markup=False)
+    if not stats["items"]:
+        raise DataError(f"None of the {len(items):,} items could be used; the collection {out} is empty.")
 
 
 def update(
@@ -85,13 +97,6 @@ def update(
 ) -> None:
     """Put other pictures, texts or labels in the place of those under the same names, all or none."""
     take_in("update", path, source, captions, text, label, as_json)
-
-
-def reindex(path: CollectionPath, as_json: inputs.Json = False) -> None:
-    """Learn the codes anew from everything that is in a collection now."""
-    with _open(path) as collection, progress("reindex") as report:
-        done = collection.reindex(progress=report)
-    _show_report(done, as_json)
 
 
 def take_in(
@@ -115,21 +120,21 @@ def take_in(
         items = [dataclasses.replace(item, text=text) for item in items]
     if labels:
         items = [dataclasses.replace(item, labels=(*item.labels, *labels)) for item in items]
-    with _open(path) as collection, progress(how) as report:
+    with open_collection(path) as collection, progress(how) as report:
         done = (collection.add if how == "add" else collection.update)(items, progress=report)
-    _show_report(done, as_json)
+    show_report(done, as_json)
 
 
 def remove(path: Path, ids: Iterable[int] | None, as_json: bool) -> None:
     """`index remove` on a collection."""
-    with _open(path) as collection:
+    with open_collection(path) as collection:
         done = collection.remove(ids or ())
-    _show_report(done, as_json)
+    show_report(done, as_json)
 
 
 def stats(path: Path, as_json: bool) -> None:
     """`index stats` on a collection."""
-    with _open(path) as collection:
+    with open_collection(path) as collection:
         show_facts(collection.stats(), as_json)
 
 
@@ -142,11 +147,12 @@ def search(
     k: int,
     rerank: bool,
     as_json: bool,
+    engine: str | None = None,
 ) -> None:
     """`search` on a collection."""
     if sum(given is not None for given in (text, image, like)) != 1:
         raise typer.BadParameter("give a text, or --image, or --like.", param_hint="'QUERY'")
-    with _open(path) as collection:
+    with open_collection(path, engine) as collection:
         hits = collection.search(text, image=image, like=like, k=k, label=label, rerank=rerank)
     _show_hits(hits, as_json)
 
@@ -172,14 +178,15 @@ def show_facts(facts: dict[str, Any], as_json: bool) -> None:
     stdout().print(table)
 
 
-def _open(path: Path) -> Collection:
+def open_collection(path: Path, engine: str | None = None) -> Collection:
+    """The collection in a folder."""
     from fusehash.collection import Collection
 
-    return Collection.open(path)
+    return Collection.open(path, engine=engine)
 
 
 def _check_same(collection: Collection, chosen: dict[str, Any]) -> None:
-    """A collection keeps what it was created with."""
+    """A build changes items, not what codes are made with."""
     settings = collection.settings
     has = {
         "n_bits": settings.n_bits,
@@ -190,11 +197,12 @@ def _check_same(collection: Collection, chosen: dict[str, Any]) -> None:
     for name, value in chosen.items():
         if has[name] != value:
             raise DataError(
-                f"The collection {collection.path} was created with {name} {has[name]!r}, which stays. Got {value!r}."
+                f"The collection {collection.path} has {name} {has[name]!r}, which stays (index reindex --beside makes "
+                f"codes with another). Got {value!r}."
             )
 
 
-def _show_report(report: Report, as_json: bool) -> None:
+def show_report(report: Report, as_json: bool) -> None:
     """What was done on stdout, what was wrong on stderr."""
     if as_json:
         print_json(report.to_dict())
@@ -233,6 +241,9 @@ def _show_hits(hits: list[Hit], as_json: bool) -> None:
     from rich.markup import escape
     from rich.table import Table
 
+    if not hits:
+        stdout().print("Nothing was found.")
+        return
     table = Table("id", "distance", "key", "caption")
     for hit in hits:
         table.add_row(str(hit.id), str(hit.distance), escape(hit.item.key), escape(_shortened(hit.item.text or "")))

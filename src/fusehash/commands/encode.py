@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 EXAMPLE = """Example: fusehash encode wiki.safetensors wiki.npz --view text --rows query
 
-A plain matrix: fusehash encode wiki.safetensors pictures.npy --view image"""
+A plain matrix: fusehash encode wiki.safetensors pictures.npy --view image
 
-ENCODE_ROWS = 8192
+Several: fusehash encode wiki.safetensors image=pictures.zarr text=words.parquet --fused --out codes.zarr"""
 
 
 class RowSet(str, Enum):
@@ -34,84 +34,77 @@ class RowSet(str, Enum):
 def encode(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model file that fusehash fit wrote.")],
     data: Annotated[
-        str, typer.Argument(metavar="DATA", help="A dataset (file, or name with --data), or a .npy matrix.")
+        list[str],
+        typer.Argument(
+            metavar="DATA...",
+            help="A dataset (file, or name with --data); or files of views, NAME=FILE (.npy, .zarr, .parquet).",
+        ),
     ],
     view: Annotated[str | None, typer.Option(help="Encode from this view alone.")] = None,
     fused: Annotated[bool, typer.Option("--fused", help="Encode from all views together.")] = False,
     rows: Annotated[RowSet, typer.Option(help="Which rows of a dataset.")] = RowSet.all,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The .npy file to write.")] = Path("codes.npy"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="The .npy, .zarr or .parquet file to write.")] = Path(
+        "codes.npy"
+    ),
     folder: inputs.Folder = None,
     split_seed: inputs.SplitSeed = 0,
     n_train: inputs.NTrain = None,
     stack_images: inputs.StackImages = False,
     as_json: inputs.Json = False,
 ) -> None:
-    """Write the packed codes (rows, bits / 8) of DATA as a .npy file."""
+    """Write the packed codes (rows, bits / 8) of DATA, block by block."""
     if fused == (view is not None):
         raise typer.BadParameter("give either --view NAME or --fused.", param_hint="'--view' / '--fused'")
-    matrix_file = data.lower().endswith(".npy")
-    if matrix_file and fused:
-        raise typer.BadParameter("a .npy matrix is one view; name it with --view.", param_hint="'--fused'")
-    if matrix_file and rows is not RowSet.all:
-        raise typer.BadParameter("a .npy matrix has no split; only 'all' works.", param_hint="'--rows'")
-    from fusehash import hashers
+    files = inputs.view_files(data)
+    unnamed = files is not None and list(files.values()) == data and len(data) == 1  # the name is in --view
+    if unnamed and fused:
+        raise typer.BadParameter("one matrix is one view; name it with --view.", param_hint="'--fused'")
+    if files is not None and rows is not RowSet.all:
+        raise typer.BadParameter("files of views have no split; only 'all' works.", param_hint="'--rows'")
+    from fusehash import hashers, streams
+    from fusehash.streams.encoding import encode_rows
 
     inputs.check_target(out)
+    streams.sink(out, None, 1, "uint8")  # the end of the name says what to write, or that it cannot be written
     hasher = hashers.load(model)
-    views: Any
-    if matrix_file:
-        views = {view: read_matrix(Path(data))}
-    else:
+    if files is None:
         dataset = inputs.load_data(data, folder, split_seed, n_train, stack_images)
-        known = dataset.views.names
-        if view is not None and view not in known:
-            raise DataError(f"The view must be one of {', '.join(map(repr, known))} in {data}. Got {view!r} instead.")
         chosen = dataset.views if rows is RowSet.all else dataset.views.rows(getattr(dataset, rows.value))
-        views = {name: chosen[name] for name in (known if view is None else [view])}
-    codes = _encode(hasher, views, view)
-    inputs.write_npy(out, codes)
+        views = choose(dict(chosen.items()), view, data[0])
+    elif unnamed:
+        views = {view: streams.open_view(data[0])}
+    else:
+        inputs.refuse_dataset_options(folder, stack_images)
+        views = {name: streams.open_view(path) for name, path in choose(files, view, "the files").items()}
+    for name, matrix in views.items():
+        check_width(hasher, matrix, name)
+    n_rows = next(iter(views.values())).shape[0]
+    with progress("encode") as report:
+        encode_rows(hasher, views, fused=fused, out=out, report=report)
     result = {
-        "codes": str(out), "n": int(codes.shape[0]), "n_bits": int(hasher.n_bits), "view": view,
-        "fused": fused, "rows": rows.value, "model": str(model), "data": data,
+        "codes": str(out), "n": int(n_rows), "n_bits": int(hasher.n_bits), "view": view,
+        "fused": fused, "rows": rows.value, "model": str(model), "data": data[0] if len(data) == 1 else data,
     }  # fmt: skip
     if as_json:
         print_json(result)
     else:
         seen = "all views together" if view is None else f"view '{view}'"
         stdout().print(
-            f"Wrote {codes.shape[0]:,} codes of {hasher.n_bits} bits, from {seen}, to {out}.",
+            f"Wrote {n_rows:,} codes of {hasher.n_bits} bits, from {seen}, to {out}.",
             soft_wrap=True,
             markup=False,
         )
 
 
-def _encode(hasher: CrossModalHasher, views: dict[Any, Any], view: str | None) -> Any:
-    import numpy as np
-
-    n_rows = next(iter(views.values())).shape[0]
-    parts = []
-    with progress("encode") as report:
-        for start in range(0, n_rows, ENCODE_ROWS):
-            report(start, n_rows, f"row {start:,} of {n_rows:,}")
-            block = {name: matrix[start : start + ENCODE_ROWS] for name, matrix in views.items()}
-            parts.append(hasher.encode_fused(block) if view is None else hasher.encode(block[view], view=view))
-    return np.concatenate(parts)
+def choose(known: dict[str, Any], view: str | None, where: str) -> dict[Any, Any]:
+    """The view that was asked for, or all of them."""
+    if view is not None and view not in known:
+        raise DataError(f"The view must be one of {', '.join(map(repr, known))} in {where}. Got {view!r} instead.")
+    return known if view is None else {view: known[view]}
 
 
-def read_matrix(path: Path) -> Any:
-    """A plain .npy matrix, never unpickled."""
-    import numpy as np
-
-    try:
-        matrix = np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
-        raise DataError(f"The matrix was looked for at {path}, where there is no file.") from None
-    except (ValueError, EOFError) as error:
-        raise DataError(
-            f"The file {path.name} must be an intact .npy file. It could not be read: {str(error).rstrip('.')}."
-        ) from error
-    if not isinstance(matrix, np.ndarray) or matrix.ndim != 2 or 0 in matrix.shape:
-        raise DataError(
-            f"The file {path.name} must hold a matrix (rows, features). Got shape {np.shape(matrix)} instead."
-        )
-    return matrix
+def check_width(hasher: CrossModalHasher, matrix: Any, name: str) -> None:
+    """Say at once, not after the first block, that a matrix is not of the view."""
+    expected = hasher.n_features_.get(name)
+    if expected is not None and matrix.shape[1] != expected:
+        raise DataError(f"View '{name}' must have {expected} features, as in fit. Got {matrix.shape[1]} instead.")

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 EXAMPLE = """Example: fusehash evaluate wiki.npz --method agsfh --bits 64 --seeds 5
 
-As in print: fusehash evaluate wiki.npz --preset paper --ties stable"""
+As in print: fusehash evaluate wiki.npz --preset paper --ties stable
+
+Files of views: fusehash evaluate image=image.npy text=text.parquet --labels labels.npy"""
 
 CONTROLS = ("regression", "random")
 
@@ -48,6 +50,7 @@ def evaluate(
     split_seed: inputs.SplitSeed = 0,
     n_train: inputs.NTrain = None,
     stack_images: inputs.StackImages = False,
+    labels: inputs.Labels = None,
     as_json: inputs.Json = False,
 ) -> None:
     """Print MAP of a method on DATA in every direction, beside controls that a good method must beat."""
@@ -58,7 +61,7 @@ def evaluate(
     for name in CONTROLS if control else ():
         if name not in models:
             models[name] = inputs.make_hasher(name, bits=bits, preset=None, seed=None, params={})
-    dataset = inputs.load_data(data, folder, split_seed, n_train, stack_images)
+    dataset = inputs.load_data(data, folder, split_seed, n_train, stack_images, labels)
     results = run_all(models, dataset, k=cut, ties=ties.value, protocols=names, seeds=range(seeds))
     if as_json:
         print_json({"dataset": dataset.name, "results": {name: result.to_dict() for name, result in results.items()}})

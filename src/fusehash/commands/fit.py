@@ -13,7 +13,9 @@ from fusehash.commands.terminal import print_json, progress, stdout
 
 EXAMPLE = """Example: fusehash fit wiki.npz --bits 64 --out wiki.safetensors
 
-By name: fusehash fit wiki --data ~/data --preset paper --param max_iter=20"""
+By name: fusehash fit wiki --data ~/data --preset paper --param max_iter=20
+
+Larger than memory: fusehash fit image=image.npy text=text.parquet --bits 64"""
 
 
 def fit(
@@ -28,17 +30,18 @@ def fit(
     split_seed: inputs.SplitSeed = 0,
     n_train: inputs.NTrain = None,
     stack_images: inputs.StackImages = False,
+    labels: inputs.Labels = None,
     as_json: inputs.Json = False,
 ) -> None:
     """Learn codes and hash functions from the training pairs of DATA and save the model."""
     model = inputs.make_hasher(method, bits=bits, preset=preset, seed=seed, params=inputs.parse_params(param))
     inputs.check_target(out)
-    dataset = inputs.load_data(data, folder, split_seed, n_train, stack_images)
+    rows = inputs.load_training(data, folder, split_seed, n_train, stack_images, labels)
     started = time.perf_counter()
     with progress(f"{method} {bits} bits") as report:
         if "callback" in model.get_params():
             model.set_params(callback=report)
-        model.fit(dataset.views.rows(dataset.train), dataset.labels[dataset.train])
+        model.fit(rows.views, rows.labels)
     seconds = time.perf_counter() - started
     if "callback" in model.get_params():
         model.set_params(callback=None)
@@ -50,21 +53,19 @@ def fit(
                 "method": method,
                 "n_bits": bits,
                 "seed": seed,
-                "dataset": dataset.name,
-                "data_hash": dataset.fingerprint,
-                "split": dataset.split,
-                "n_train": int(dataset.train.size),
-                "views": dataset.views.n_features,
+                "dataset": rows.name,
+                "data_hash": None if rows.dataset is None else rows.dataset.fingerprint,
+                "split": rows.split,
+                "n_train": rows.views.n_rows,
+                "views": rows.views.n_features,
                 "seconds": round(seconds, 3),
             }
         )
         return
-    views = " + ".join(f"{name} ({width:,})" for name, width in dataset.views.n_features.items())
+    views = " + ".join(f"{name} ({width:,})" for name, width in rows.views.n_features.items())
     console = stdout()
-    console.print(
-        f"Learned {bits}-bit codes with {method} from {dataset.train.size:,} pairs of {dataset.name}: {views}."
-    )
+    console.print(f"Learned {bits}-bit codes with {method} from {rows.views.n_rows:,} pairs of {rows.name}: {views}.")
     console.print(f"Took {seconds:.1f} s. Saved to {out}.", soft_wrap=True, markup=False)
     console.print(
-        f"Next: fusehash encode {out} {data} --view {dataset.views.names[-1]} --out codes.npy", soft_wrap=True
+        f"Next: fusehash encode {out} {data[-1]} --view {rows.views.names[-1]} --out codes.npy", soft_wrap=True
     )

@@ -1,6 +1,7 @@
 """`fusehash index` and `fusehash search`: collections, indexes and code files from the command line.
 
-A path that is a folder is a collection, and collection.py does the work; a file is an index of codes.
+A path that is a folder is a collection, and collection.py does the work; a file is an index of codes, and so is what
+lies at the address of a server.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fusehash.commands import collection
+from fusehash.commands import collection, generations
 from fusehash.commands.terminal import FusehashGroup, print_json, stdout
 from fusehash.errors import DataError
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from fusehash.search import HammingIndex
 
-ENGINES = "scan, numpy, multi-index, auto, faiss-ivf, faiss-hnsw"
+ENGINES = "scan, numpy, multi-index, auto, torch, faiss-ivf, faiss-hnsw"
 
 
 class IndexGroup(FusehashGroup):
@@ -40,7 +41,9 @@ index_app = typer.Typer(
 )
 index_app.command("build", epilog=collection.BUILD_EXAMPLE)(collection.build)
 index_app.command("update", epilog=collection.UPDATE_EXAMPLE)(collection.update)
-index_app.command("reindex", epilog=collection.REINDEX_EXAMPLE)(collection.reindex)
+index_app.command("reindex", epilog=generations.REINDEX_EXAMPLE)(generations.reindex)
+index_app.command("switch", epilog=generations.SWITCH_EXAMPLE)(generations.switch)
+index_app.command("generations", epilog=generations.LIST_EXAMPLE)(generations.generations)
 
 SEARCH_EXAMPLE = """Example: fusehash search my.collection "kids playing football" -k 5
 
@@ -48,8 +51,45 @@ By image: fusehash search my.collection --image query.jpg --json
 
 Codes: fusehash search codes.db query-codes.npy -k 5 --json"""
 
-IndexPath = Annotated[Path, typer.Argument(metavar="INDEX", help="The index file.")]
-EitherPath = Annotated[Path, typer.Argument(metavar="INDEX", help="The index file, or the folder of a collection.")]
+
+class ServerAddress(str):
+    """The address of an index on a server, in the place of a path; shown without its password."""
+
+    suffix = ""
+
+    def __str__(self) -> str:
+        from fusehash.search.server import without_secrets
+
+        return without_secrets(self)
+
+    def __format__(self, how: str) -> str:
+        return format(str(self), how)
+
+    def is_dir(self) -> bool:
+        return False
+
+    def exists(self) -> bool:
+        from fusehash.search.server import exists
+
+        return exists(self)
+
+
+def place(text: str) -> Any:
+    """A path, or the address of a server."""
+    from fusehash.search.server import is_address
+
+    return ServerAddress(text) if is_address(text) else Path(text)
+
+
+IndexPath = Annotated[
+    Path, typer.Argument(metavar="INDEX", help="The index file, or the address of a server.", parser=place)
+]
+EitherPath = Annotated[
+    Path,
+    typer.Argument(
+        metavar="INDEX", help="The index file, the address of a server, or the folder of a collection.", parser=place
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
 
 
@@ -61,7 +101,7 @@ def create(
 ) -> None:
     """Make an empty index."""
     if path.exists():
-        raise DataError(f"There is a file at {path} already.")
+        raise DataError(f"There is {'an index' if isinstance(path, ServerAddress) else 'a file'} at {path} already.")
     with _open(path, bits) as index:
         collection.show_facts(index.stats(), as_json)
 
@@ -154,7 +194,11 @@ def stats(path: EitherPath, as_json: AsJson = False) -> None:
 def search(
     database: Annotated[
         Path,
-        typer.Argument(metavar="DATABASE", help="A collection, an index, or a .npy file of codes (ids are rows)."),
+        typer.Argument(
+            metavar="DATABASE",
+            help="A collection, an index (a file or the address of a server), or a .npy file of codes (ids are rows).",
+            parser=place,
+        ),
     ],
     query: Annotated[
         str | None,
@@ -169,14 +213,17 @@ def search(
         int | None, typer.Option(help="Codes: all that are at most so far away, instead of -k.", min=0)
     ] = None,
     allowed: Annotated[Path | None, typer.Option(help="Codes: a .npy file of the ids that may be found.")] = None,
-    engine: Annotated[str, typer.Option(help=f"Codes: one of {ENGINES}.")] = "scan",
+    engine: Annotated[
+        str | None,
+        typer.Option(help=f"One of {ENGINES}; for a collection also the address of a server.  [default: scan]"),
+    ] = None,
     threads: Annotated[int | None, typer.Option(help="Codes: threads; all cores by default.", min=1)] = None,
     as_json: AsJson = False,
 ) -> None:
     """Find the items of a collection that fit a text, an image or another item; or the nearest codes of codes."""
     if database.is_dir():
         collection.refuse(radius=radius, allowed=allowed, threads=threads)
-        collection.search(database, query, image, like, label, k, rerank, as_json)
+        collection.search(database, query, image, like, label, k, rerank, as_json, engine)
         return
     if not database.exists():
         raise DataError(f"There is no collection, index or file of codes at {database}.")
@@ -186,7 +233,7 @@ def search(
     import numpy as np
 
     asked, chosen = _load(Path(query)), None if allowed is None else _load(allowed)
-    with _database(database, engine, threads) as index:
+    with _database(database, engine or "scan", threads) as index:
         if radius is None:
             distances, ids = index.search(asked, k, allowed=chosen)
             offsets = np.arange(len(asked) + 1) * ids.shape[1]

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from fusehash.commands.collection import Engine
 from fusehash.commands.terminal import complain
 from fusehash.errors import DataError
 
@@ -33,6 +34,7 @@ def serve(
     token_file: Annotated[
         Path | None, typer.Option(help="A file with the token of writers; without it one is made up and shown.")
     ] = None,
+    engine: Engine = None,
 ) -> None:
     """Show a collection as a page to search it with, at http://127.0.0.1:8000, and as an HTTP API under /api/docs."""
     from fusehash.app import create_app
@@ -41,7 +43,7 @@ def serve(
     if token_file is not None and not writable:
         raise typer.BadParameter("needs --writable.", param_hint="'--token-file'")
     token = _token(token_file) if writable else None
-    with Collection.open(path) as collection:
+    with Collection.open(path, engine=engine) as collection:
         from fusehash.app import asking, server
 
         names = (*server.hosts_of(host), *(allow_host or ()))

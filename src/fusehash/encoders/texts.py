@@ -105,7 +105,10 @@ class TfidfEncoder(TextEncoder):
 
     def _features(self, texts: list[str]) -> Single:
         # A sparse row times a dense matrix is summed term by term: no other row has a part in it.
-        rows = np.asarray(self._weighted(texts) @ self.components_, dtype=np.float32)
+        rows, start = np.zeros((len(texts), self.components_.shape[1]), np.float32), 0
+        for block in self._blocks(texts):
+            rows += block @ self.components_[start : start + block.shape[1]]
+            start += block.shape[1]
         lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]
         return rows / np.where(lengths > SMALL, lengths, np.float32(1.0))
 
@@ -117,16 +120,20 @@ class TfidfEncoder(TextEncoder):
         cleaned = [clean(text) for text in texts]
         return [each.transform(cleaned) for each in self._runtime]
 
-    def _weighted(self, texts: list[str]) -> Any:
-        from sklearn.preprocessing import normalize
-
+    def _blocks(self, texts: list[str]) -> list[Any]:
+        """Weighted words and weighted runs of characters, a row a text, each of length 1 / sqrt(2) or 0."""
         blocks, start = [], 0
         for counts in self._counts(texts):
-            block = sp.csr_array(counts, dtype=np.float32)
-            block.data = (1.0 + np.log(block.data)) * self.idf_[start + block.indices]
-            blocks.append(normalize(block) / np.float32(np.sqrt(2.0)))
-            start += block.shape[1]
-        return sp.csr_array(sp.hstack(blocks), dtype=np.float32)
+            weights = ((1.0 + np.log(counts.data)) * self.idf_[start + counts.indices]).astype(np.float32)
+            row = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
+            lengths = np.sqrt(2.0 * np.bincount(row, weights.astype(np.float64) ** 2, counts.shape[0]))
+            weights /= lengths[row].astype(np.float32)
+            blocks.append(sp.csr_array((weights, counts.indices, counts.indptr), shape=counts.shape))
+            start += counts.shape[1]
+        return blocks
+
+    def _weighted(self, texts: list[str]) -> Any:
+        return sp.csr_array(sp.hstack(self._blocks(texts)), dtype=np.float32)
 
     def _check_state(self) -> None:
         n_terms = len(self.words_) + len(self.grams_)

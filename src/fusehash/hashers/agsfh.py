@@ -7,14 +7,17 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fusehash import bits, graph
+from fusehash import graph
+from fusehash.arrays import beside, convert, host
 from fusehash.checks import check_choice, check_integer, check_real, stream
 from fusehash.errors import ParameterError, warn
 from fusehash.hashers import agsfh_paper as paper
+from fusehash.hashers.agsfh_graph import ComputedGraph, GraphRows, StoredGraph
 from fusehash.hashers.base import Progress
 from fusehash.hashers.closed_form_fit import SPECTRUM_ROWS, Sizes, fit_closed_form, fix, usual_anchors
 from fusehash.hashers.closed_form_maps import Choices, Fitted
 from fusehash.hashers.linear import CentredViews, LinearHasher
+from fusehash.hashers.nested import check_nested
 from fusehash.kernels import MAPS
 from fusehash.views import Floats, PairedViews
 
@@ -30,6 +33,8 @@ TUNED = (
     "view_weights",
 )
 PAPER_RIDGE = 1e-6
+# At most so many edges of the paper's graph are held.
+STORED_EDGES = 2**26
 
 
 class AGSFH(LinearHasher):
@@ -51,6 +56,10 @@ class AGSFH(LinearHasher):
         half of the rows.
     n_neighbors : k, anchors each item is joined to; "auto" is 45, or a tenth of the anchors where that is less.
     ridge : relative to the mean diagonal of the Gram matrix; "auto" is tuned (paper: 1e-6, Eq. 35 has none).
+    device : where to compute on data of the host, such as "cuda" (PyTorch) or "cupy"; arrays of PyTorch and CuPy are
+        worked on where they are.
+    dtype : "float32" or "float64", precision of features and products; by default what suits the place (single for the
+        closed form and on a GPU, double for the paper's loop on a CPU). Sums and the spectrum are always double.
     random_state : seed; equal seed and data give equal codes, whatever the number of threads.
     n_threads : None for all cores.
     callback : called as callback(step, total, message) while fitting; may raise to interrupt.
@@ -70,6 +79,7 @@ class AGSFH(LinearHasher):
     n_kernel_anchors : anchors of the RBF features; "auto" is 500 to 1,500 by the number of rows.
     n_rotation_steps : ITQ steps of the rotation; 0 leaves it random.
     n_refinements : discrete AGSFH steps after the rotation, 0 to 3.
+    nested : shorter lengths, as in (16,), at which the first bits shall be good codes by themselves (see `cut`).
     missing : "allow" accepts rows that are all NaN in some (not all) views.
     spectrum_rows : with more rows than this the spectrum is learned from a sample; all rows are encoded.
 
@@ -102,6 +112,7 @@ class AGSFH(LinearHasher):
 
     method: ClassVar[str] = "agsfh"
     summary: ClassVar[str] = "anchor graph structure fusion hashing: closed-form default, paper as a preset"
+    accelerated: ClassVar[bool] = True
 
     tuning_: dict[str, Any]
     fitted_: Fitted
@@ -133,6 +144,7 @@ class AGSFH(LinearHasher):
         n_kernel_anchors: int | str = "auto",
         n_rotation_steps: int = 50,
         n_refinements: int = 0,
+        nested: Any = None,
         missing: str = "error",
         spectrum_rows: int = SPECTRUM_ROWS,
         n_clusters: int | str = "auto",
@@ -148,6 +160,8 @@ class AGSFH(LinearHasher):
         as_printed: bool = False,
         ablation: str | None = None,
         exact_clusters: bool = False,
+        device: str | None = None,
+        dtype: str | None = None,
         random_state: Any = None,
         n_threads: int | None = None,
         callback: Progress | None = None,
@@ -169,6 +183,7 @@ class AGSFH(LinearHasher):
         self.n_kernel_anchors = n_kernel_anchors
         self.n_rotation_steps = n_rotation_steps
         self.n_refinements = n_refinements
+        self.nested = nested
         self.missing = missing
         self.spectrum_rows = spectrum_rows
         self.n_clusters = n_clusters
@@ -184,6 +199,8 @@ class AGSFH(LinearHasher):
         self.as_printed = as_printed
         self.ablation = ablation
         self.exact_clusters = exact_clusters
+        self.device = device
+        self.dtype = dtype
         self.random_state = random_state
         self.n_threads = n_threads
         self.callback = callback
@@ -191,8 +208,7 @@ class AGSFH(LinearHasher):
     def _check_params(self) -> None:
         owner = type(self).__name__
         check_choice(owner, "preset", self.preset, (None, "paper"))
-        if self.n_threads is not None:
-            check_integer(owner, "n_threads", self.n_threads, low=1)
+        self._check_place()
         if self.preset == "paper":
             self._check_paper_params(owner)
         else:
@@ -202,6 +218,7 @@ class AGSFH(LinearHasher):
         check_choice(owner, "anchors", self.anchors, ("random", "kmeans"))
         check_choice(owner, "ablation", self.ablation, (None, "appro", "reg"))
         check_choice(owner, "missing", self.missing, ("error",))
+        check_choice(owner, "nested", self.nested, (None,))
         for name in ("approximation_weight", "smoothness", "affinity_weight", "tol", "inner_tol"):
             check_real(owner, name, getattr(self, name))
         if self.exact_clusters:
@@ -230,6 +247,7 @@ class AGSFH(LinearHasher):
         check_integer(owner, "n_rotation_steps", self.n_rotation_steps, low=0)
         check_integer(owner, "n_refinements", self.n_refinements, low=0, high=3)
         check_integer(owner, "spectrum_rows", self.spectrum_rows, low=2)
+        check_nested(owner, self.nested, self.n_bits)
 
     @property
     def _allows_missing(self) -> bool:
@@ -261,16 +279,25 @@ class AGSFH(LinearHasher):
             n_kernel_anchors=usual_anchors(views.n_rows) if kernel_anchors == "auto" else kernel_anchors,
             n_rotation_steps=self.n_rotation_steps,
             n_refinements=self.n_refinements,
+            nested=check_nested(owner, self.nested, self.n_bits),
             spectrum_rows=self.spectrum_rows,
+            dtype=self.dtype or "float32",
         )
         given = {name: getattr(self, name) for name in TUNED}
         start, free = fix(Choices(fusion=self.fusion), given, len(views.names))
-        outcome = fit_closed_form(views, sizes, start, free, self._seed, self.n_threads, self._report)
-        self.codes_ = bits.pack(outcome.B)
-        self.fitted_ = outcome.fitted
+        outcome = fit_closed_form(self._passes(views), sizes, start, free, self._seed, self._report)
+        self.codes_ = host(outcome.codes)
+        self.fitted_ = convert(outcome.fitted, host)
         self.tuning_ = outcome.tuning
-        self.eigenvalues_ = outcome.eigenvalues
+        self.eigenvalues_ = host(outcome.eigenvalues)
         self.settings_ = {"n_anchors": P, "n_neighbors": k, "rank": len(outcome.eigenvalues)}
+
+    def cut(self, n_bits: int) -> AGSFH:
+        """As of every method; fitted again, the shorter model is nested at the lengths that are left."""
+        short = super().cut(n_bits)
+        if self.nested is not None:
+            short.nested = tuple(length for length in self.nested if length < n_bits) or None
+        return short
 
     def _project_block(self, block: Floats, view: str) -> Floats:
         if self.preset == "paper":
@@ -293,10 +320,11 @@ class AGSFH(LinearHasher):
         C = self.n_clusters if self.n_clusters != "auto" else max(min(60, P // 10), 1)
         C = check_integer(type(self).__name__, "n_clusters", C, low=1, high=P, why=" (the number of anchors)")
         ridge = PAPER_RIDGE if isinstance(self.ridge, str) else self.ridge
-        data = CentredViews.of(views, ridge, self.n_threads)
+        rows = self._passes(views)
+        data = CentredViews.over(rows, ridge, self.dtype)
         data.warn_if_rank_below(self.n_bits, type(self).__name__)
         anchors = graph.choose_anchors(views, P, self.anchors, stream(self._seed, "anchors"))
-        A = graph.fused_anchor_graph(views, anchors, k)
+        A = self._graph_rows(data, anchors, k)
         streams = {"W": stream(self._seed, "W"), "B": stream(self._seed, "B")}
         settings = paper.Settings(
             approximation_weight=0.0 if self.ablation == "appro" else self.approximation_weight,
@@ -313,7 +341,11 @@ class AGSFH(LinearHasher):
             exact_clusters=self.exact_clusters,
         )
         # The Hadamard graph falls apart into slivers by itself; clusters are looked for from the mean graph.
-        start = graph.fused_anchor_graph(views, anchors, k, combine=graph.mean_graph) if self.exact_clusters else None
+        start = None
+        if self.exact_clusters:
+            if not rows.is_local:
+                raise ParameterError("AGSFH", "exact_clusters", "False for data that is not in memory", True)
+            start = graph.fused_anchor_graph(views, anchors, k, combine=graph.mean_graph)
         state = paper.initial_state(data, A, self.n_bits, settings, streams, start=start)
         outcome = paper.run(data, A, state, settings, self._report)
         if self.exact_clusters and outcome.n_components != C:
@@ -321,15 +353,22 @@ class AGSFH(LinearHasher):
                 f"AGSFH was asked for exactly {C} clusters and has {outcome.n_components} after "
                 f"{len(outcome.terms)} iterations; a larger 'max_iter' may reach them."
             )
-        self.codes_ = bits.pack(outcome.state.B)
-        self.means_ = data.means
-        self.weights_ = outcome.state.W
+        self.codes_ = host(outcome.state.codes)
+        self.means_ = convert(data.means, host)
+        self.weights_ = convert(outcome.state.W, host)
         self.objective_ = outcome.terms.sum(axis=1)
         self.objective_terms_ = dict(zip(paper.TERMS, outcome.terms.T.copy(), strict=True))
         self.n_components_ = outcome.n_components
         self.labels_ = outcome.labels
         self.graph_share_ = outcome.by_graph
         self.settings_ = {"n_anchors": P, "n_neighbors": k, "n_clusters": C, "structure_weight": state.structure_weight}
+
+    @staticmethod
+    def _graph_rows(data: CentredViews, anchors: dict[str, Floats], k: int) -> GraphRows:
+        """The fused graph: held whole for data in memory (it is sparse), else computed where the rows are."""
+        if data.data.is_local and data.data.n_rows * k <= STORED_EDGES:
+            return StoredGraph(graph.fused_anchor_graph(data.views, anchors, k))
+        return ComputedGraph({name: beside(T, data.data.like) for name, T in anchors.items()}, k, data.dtype)
 
     def _graph_sizes(self, n_rows: int) -> tuple[int, int]:
         """P and k: as given, or the published ones made to fit the data."""

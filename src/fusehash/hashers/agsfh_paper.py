@@ -18,16 +18,18 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from fusehash import bits
+from fusehash.arrays import Array, beside, cast, host, namespace
 from fusehash.hashers.agsfh_clusters import ClusterStep, StructureWeight, components
-from fusehash.hashers.base import signs
-from fusehash.hashers.linear import CentredViews
-from fusehash.parallel import map_blocks
+from fusehash.hashers.agsfh_graph import BLOCK, GraphRows, add_edges, edge_sum
+from fusehash.hashers.linear import CentredViews, Products, projected
+from fusehash.passes import Block
+from fusehash.rotation import signs_of
 from fusehash.simplex import LowRankHessian, minimise_rows
-from fusehash.spectrum import top_eigenpairs
+from fusehash.spectrum import top_eigenpairs, trace
 from fusehash.views import Floats
 
 TERMS = ("structure", "approximation", "smoothness", "affinity", "regression")
-BLOCK = 256
 
 
 @dataclass(frozen=True)
@@ -52,33 +54,32 @@ class Settings:
 class Sums:
     """What one pass over the rows leaves behind."""
 
-    SS: Floats  # S'S
-    mass: Floats  # S'1
-    SB: Floats  # S'B
-    XB: dict[str, Floats]  # X_m'B
-    AS: float  # <A, S>
-    by_graph: int  # bits of B that the graph decided against the regression
+    SS: Array  # S'S
+    mass: Array  # S'1
+    SB: Array  # S'B
+    products: Products  # X_m'B
+    AS: Array  # <A, S>
+    by_graph: Array  # bits of B that the graph decided against the regression
 
     def add(self, other: Sums) -> None:
         self.SS += other.SS
         self.mass += other.mass
         self.SB += other.SB
-        for name, product in other.XB.items():
-            self.XB[name] += product
-        self.AS += other.AS
-        self.by_graph += other.by_graph
+        self.products.add(other.products)
+        self.AS = self.AS + other.AS
+        self.by_graph = self.by_graph + other.by_graph
 
 
 @dataclass
 class State:
     """The variables between iterations."""
 
-    B: NDArray[np.int8]
-    Bs: Floats
-    W: dict[str, Floats]
-    V: Floats
-    scale: Floats  # diagonal of L^-1/2
-    nearest: NDArray[np.int32]  # the anchor with the largest s_ij of every row
+    codes: Array  # B, packed
+    Bs: Array
+    W: dict[str, Array]
+    V: Array
+    scale: Array  # diagonal of L^-1/2
+    nearest: Array  # the anchor with the largest s_ij of every row
     clusters: ClusterStep | None = None  # only with exact_clusters
 
     @property
@@ -86,15 +87,16 @@ class State:
         return 1.0 if self.clusters is None else self.clusters.weight.value
 
 
-def inverse_root(mass: Floats) -> Floats:
+def inverse_root(mass: Array) -> Array:
     """Diagonal of L^-1/2; anchors without mass get 0 (print: infinity)."""
-    alive = mass > 1e-12 * max(float(mass.max(initial=0.0)), 1e-300)
-    return np.where(alive, 1.0 / np.sqrt(np.where(alive, mass, 1.0)), 0.0)
+    xp = namespace(mass)
+    alive = mass > 1e-12 * max(float(xp.max(mass)), 1e-300)
+    return xp.where(alive, 1.0 / xp.sqrt(xp.where(alive, mass, xp.ones_like(mass))), xp.zeros_like(mass))
 
 
 def initial_state(
     data: CentredViews,
-    A: sp.csr_matrix,
+    A: GraphRows,
     n_bits: int,
     settings: Settings,
     streams: dict[str, np.random.Generator],
@@ -105,24 +107,23 @@ def initial_state(
     With exact_clusters a `start` may take A's place here: the Hadamard product falls into slivers of its own, and
     exactly C of those are no clusters; the mean of the views' graphs holds together.
     """
-    N, P = A.shape
-    graph = A if start is None else start
-    root = inverse_root(np.asarray(graph.sum(axis=0)).ravel())
-    E = (graph.T @ graph).toarray() * np.outer(root, root)
-    eigenvalues, V = top_eigenpairs(E, settings.n_clusters)
-    W = {name: streams["W"].standard_normal((d, n_bits)) for name, d in data.views.n_features.items()}
+    N, P, like = data.data.n_rows, A.n_anchors, data.data.like
+    gram, mass = A.gram(data.data) if start is None else ((start.T @ start).toarray(), np.asarray(start.sum(0)).ravel())
+    root = inverse_root(mass)
+    eigenvalues, V = top_eigenpairs(gram * (root[:, None] * root), settings.n_clusters)
+    W = {name: beside(streams["W"].standard_normal((d, n_bits)), like) for name, d in data.data.n_features.items()}
     clusters = None
-    if settings.exact_clusters:
-        clusters = ClusterStep(StructureWeight(settings.n_clusters), settings.smoothness, graph)
+    if start is not None:
+        clusters = ClusterStep(StructureWeight(settings.n_clusters), settings.smoothness, start)
         clusters.prepare(V, eigenvalues, root)
         clusters.start(min(settings.n_neighbors, P - 1))
     return State(
-        B=balanced_signs(N, n_bits, streams["B"]).astype(np.int8),
-        Bs=balanced_signs(P, n_bits, streams["B"]),
+        codes=beside(bits.pack(balanced_signs(N, n_bits, streams["B"])), like),
+        Bs=beside(balanced_signs(P, n_bits, streams["B"]), like),
         W=W,
         V=V,
-        scale=np.ones(P),
-        nearest=np.zeros(N, np.int32),
+        scale=beside(np.ones(P), like),
+        nearest=beside(np.zeros(N, np.int32), like),
         clusters=clusters,
     )
 
@@ -133,54 +134,52 @@ def balanced_signs(n: int, n_bits: int, rng: np.random.Generator) -> Floats:
     return np.stack([rng.permutation(column) for _ in range(n_bits)], axis=1)
 
 
-def iterate(data: CentredViews, A: sp.csr_matrix, state: State, settings: Settings) -> Sums:
+def iterate(data: CentredViews, A: GraphRows, state: State, settings: Settings) -> Sums:
     """S, B and the sums behind all other steps, in one pass over row blocks (Algorithm 1; Eq. 32)."""
-    s = settings
-    U = state.scale[:, None] * state.V  # V~ = L^-1/2 V
+    s, dtype, centred, clusters, W = settings, data.dtype, data.centred, state.clusters, state.W
+    U = cast(state.scale[:, None] * state.V, dtype)  # V~ = L^-1/2 V
+    Bs, n_bits = cast(state.Bs, dtype), state.Bs.shape[1]
     hessian = LowRankHessian(U, s.smoothness, sign=-1.0 if s.as_printed else 1.0)
     hessian.lipschitz  # computed once, not once a block  # noqa: B018
 
-    def of_block(rows: slice) -> Sums:
-        B_old = state.B[rows].astype(np.float64)
-        a = A[rows]
-        near = (np.repeat(np.arange(a.shape[0]), np.diff(a.indptr)), a.indices)
-        linear = B_old @ (s.affinity_weight * state.Bs.T)
-        linear[near] += s.approximation_weight * a.data
-        if state.clusters is not None:
-            S = state.clusters.solve(rows, linear)
+    def of_block(block: Block, codes: Array) -> tuple[tuple[Array, Array], Sums]:
+        edges = A(block)
+        linear = bits.unpack_beside(codes, n_bits, dtype) @ (s.affinity_weight * Bs.T)
+        add_edges(linear, edges, s.approximation_weight)
+        if clusters is not None:
+            S = clusters.solve(block.rows, linear)
         else:
             S = minimise_rows(hessian, linear, max_iter=s.inner_max_iter, tol=s.inner_tol, as_printed=s.as_printed)
-        X = {name: data.block(name, rows) for name in data.views}
-        projected = np.sum([X[name] @ weights for name, weights in state.W.items()], axis=0)
-        B = signs(s.affinity_weight * (S @ state.Bs) + 2.0 * s.regression_weight * projected)  # Eq. 32
-        state.B[rows] = B
-        state.nearest[rows] = S.argmax(axis=1)
-        return Sums(
-            SS=S.T @ S,
-            mass=S.sum(axis=0),
-            SB=S.T @ B,
-            XB={name: block.T @ B for name, block in X.items()},
-            AS=float(S[near] @ a.data),
-            by_graph=int(np.count_nonzero(signs(projected) != B)),
+        X = centred(block)
+        regressed = projected(X, W)
+        B = signs_of(s.affinity_weight * (S @ Bs) + 2.0 * s.regression_weight * regressed)  # Eq. 32
+        xp = namespace(S)
+        return (bits.pack(B), cast(xp.argmax(S, axis=1), "int32")), Sums(
+            SS=cast(S.T @ S, "float64"),
+            mass=xp.sum(S, axis=0, dtype=xp.float64),
+            SB=cast(S.T @ B, "float64"),
+            products=Products.of(X, B),
+            AS=edge_sum(S, edges),
+            by_graph=xp.count_nonzero(signs_of(regressed) != B),
         )
 
-    parts = map_blocks(of_block, data.views.blocks(BLOCK), data.n_threads)
-    total = next(parts)
-    for part in parts:
-        total.add(part)
+    lines, sums = data.data.total(of_block, BLOCK, given=(state.codes,))
+    assert lines is not None
+    state.codes, state.nearest = lines
+    total: Sums = sums
     return total
 
 
-def objective_terms(data: CentredViews, sums: Sums, state: State, eigenvalues: Floats, settings: Settings) -> Floats:
+def objective_terms(data: CentredViews, sums: Sums, state: State, eigenvalues: Array, settings: Settings) -> Floats:
     """The five terms of Eq. 19 after an iteration, from the sums alone."""
-    regression = data.regression_loss(state.W, sums.XB, state.B.size)
+    n_entries = data.data.n_rows * state.Bs.shape[1]
     return np.array(
         [
-            state.structure_weight * (len(eigenvalues) - eigenvalues.sum()),
-            -settings.approximation_weight * sums.AS,
-            settings.smoothness * np.trace(sums.SS),
-            -settings.affinity_weight * np.sum(state.Bs * sums.SB),
-            settings.regression_weight * regression,
+            state.structure_weight * (len(eigenvalues) - float(eigenvalues.sum())),
+            -settings.approximation_weight * float(sums.AS),
+            settings.smoothness * trace(sums.SS),
+            -settings.affinity_weight * float((state.Bs * sums.SB).sum()),
+            settings.regression_weight * data.regression_loss(state.W, sums.products.XB, n_entries),
         ]
     )
 
@@ -196,22 +195,22 @@ class Outcome:
 
 def run(
     data: CentredViews,
-    A: sp.csr_matrix,
+    A: GraphRows,
     state: State,
     settings: Settings,
     report: Callable[[int, int, str], None],
 ) -> Outcome:
     """Algorithm 2. Stops when the objective settles (and, with exact_clusters, the graph has C components)."""
     history: list[Floats] = []
-    eigenvectors: Floats | None = None
+    eigenvectors: Array | None = None
     for step in range(settings.max_iter):
         sums = iterate(data, A, state, settings)
         state.scale = inverse_root(sums.mass)  # Eq. 28
-        E = sums.SS * np.outer(state.scale, state.scale)
+        E = sums.SS * (state.scale[:, None] * state.scale)
         eigenvalues, eigenvectors = top_eigenpairs(E, settings.n_clusters, eigenvectors)  # Eq. 29
         state.V = eigenvectors
-        state.Bs = signs(sums.SB)  # Eq. 34
-        state.W = data.regress(sums.XB)  # Eq. 35
+        state.Bs = signs_of(sums.SB)  # Eq. 34
+        state.W = data.regress(sums.products.XB)  # Eq. 35
         history.append(objective_terms(data, sums, state, eigenvalues, settings))
         value = history[-1].sum()
         report(step + 1, settings.max_iter, f"objective {value:.6g}")
@@ -222,9 +221,9 @@ def run(
             state.clusters.adapt(n_components, state.V, eigenvalues, state.scale)
         elif settled(history, settings.tol):
             break
-    n_components, of_anchor = components(sums.SS)
-    by_graph = sums.by_graph / state.B.size
-    return Outcome(state, np.array(history), n_components, of_anchor[state.nearest], by_graph)
+    n_components, of_anchor = components(host(sums.SS))
+    by_graph = float(sums.by_graph) / (data.data.n_rows * state.Bs.shape[1])
+    return Outcome(state, np.array(history), n_components, of_anchor[host(state.nearest)], by_graph)
 
 
 def settled(history: list[Floats], tol: float) -> bool:

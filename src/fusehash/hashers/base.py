@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from copy import copy
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +14,16 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
 from fusehash import bits, persistence
-from fusehash.checks import check_integer, check_labels, check_n_bits, resolve_seed
-from fusehash.errors import DataError, warn
+from fusehash.arrays import Array, beside, check_device, convert, host, is_foreign, namespace, place, zeros
+from fusehash.checks import check_choice, check_integer, check_labels, check_n_bits, check_string, resolve_seed
+from fusehash.errors import DataError, ParameterError, warn
 from fusehash.parallel import one_blas_thread
+from fusehash.passes import DEVICE_ROWS, Passes
+from fusehash.streams import StoredMatrix, encoding, is_block_stream, open_view
 from fusehash.views import Floats, PairedViews, ViewsLike, check_view, named, to_dense
 
 Progress = Callable[[int, int, str], None]
+Self = TypeVar("Self", bound="CrossModalHasher")
 
 # Rows are encoded in blocks of exactly this size (the last one padded), so that the products behind a row are the same
 # products whether it comes alone or inside a batch.
@@ -46,9 +51,12 @@ class CrossModalHasher(BaseEstimator, ABC):
     max_views: ClassVar[int | None] = None
     seeded: ClassVar[bool | None] = True  # False: nothing is random; None: only where bits or rows must be drawn
     scale_free: ClassVar[bool] = True  # False: its settings are in units of the features, as in the authors' code
+    accelerated: ClassVar[bool] = False  # True: fits and encodes arrays of any library where they are
     comparable: ClassVar[bool] = True  # False: codes of different views have nothing to do with each other
 
     n_bits: int
+    device: str | None
+    dtype: str | None
     random_state: Any
     n_threads: int | None
     callback: Progress | None
@@ -57,6 +65,7 @@ class CrossModalHasher(BaseEstimator, ABC):
     view_names_: list[str]
     n_features_: dict[str, int]
     n_samples_: int
+    uncut_bits_: int  # only of a model that `cut` has made: the bits that its hash functions give
 
     # -- fitting -------------------------------------------------------------------------------------------------
 
@@ -66,6 +75,8 @@ class CrossModalHasher(BaseEstimator, ABC):
         Parameters
         ----------
         views : mapping name -> (n, d) matrix, a list of matrices, or PairedViews; row i of each is the same item.
+            A matrix may lie in a file (`streams.open_view`), and all views may come as a stream of paired blocks
+            (`streams.open_blocks`); they are then read block by block, in several passes.
         y : labels, for the methods that learn from them: a class for each row, or a 0/1 matrix (rows, classes).
             Ignored by unsupervised methods.
         """
@@ -80,9 +91,12 @@ class CrossModalHasher(BaseEstimator, ABC):
         for name, mask in paired.present.items():
             if not mask.any():
                 raise DataError(f"View '{name}' must be present in at least one row. Every row is missing.")
+        if not self.accelerated:  # this method knows NumPy only
+            paired = paired.on_host()
         self._check_number_of_views(paired)
         labels = check_labels(type(self).__name__, y, paired.n_rows) if self.supervised else None
         self._seed = resolve_seed(self.random_state)
+        self.__dict__.pop("_elsewhere", None)  # copies of the old model on devices
         before = self._take_learned()
         try:
             with one_blas_thread():  # blocks run in parallel instead, and codes do not depend on the number of threads
@@ -106,8 +120,19 @@ class CrossModalHasher(BaseEstimator, ABC):
 
     def _take_learned(self) -> dict[str, Any]:
         """Remove and return the learned attributes."""
-        names = [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]
+        names = [name for name in vars(self) if _is_learned(name)]
         return {name: self.__dict__.pop(name) for name in names}
+
+    def _passes(self, views: PairedViews) -> Passes:
+        """How to pass over the rows: where they are, or on the device that was asked for."""
+        return Passes(views, self.n_threads, self.device)
+
+    def _check_place(self) -> None:
+        """Check `device` and `dtype`."""
+        check_choice(type(self).__name__, "dtype", self.dtype, (None, "float32", "float64"))
+        if self.device is not None:
+            check_string(type(self).__name__, "device", self.device)
+            check_device(self.device)
 
     @property
     def _allows_missing(self) -> bool:
@@ -130,58 +155,130 @@ class CrossModalHasher(BaseEstimator, ABC):
 
     # -- encoding ------------------------------------------------------------------------------------------------
 
-    def project(self, X: Any, *, view: str | int) -> Floats:
-        """Real-valued projections (n, n_bits) of items seen in one view; `encode` is their sign."""
+    def project(self, X: Any, *, view: str | int) -> Array:
+        """Real-valued projections (n, n_bits) of items seen in one view; `encode` is their sign.
+
+        Arrays of PyTorch and CuPy are answered in kind.
+        """
         name = self._view_name(view)
         matrix = self._check_rows(X, name)
+        if is_foreign(matrix):
+            return self._project_foreign(matrix, name)
         projections = np.empty((matrix.shape[0], self.n_bits))
         for rows, block in _padded_blocks(matrix):
-            projections[rows] = self._project_block(block, name)[: rows.stop - rows.start]
+            projections[rows] = self._project_block(block, name)[: rows.stop - rows.start, : self.n_bits]
         return projections
 
-    def encode(self, X: Any, *, view: str | int) -> bits.Codes:
-        """Packed codes (n, n_bits / 8) of items seen in one view only."""
-        return bits.pack(self.project(X, view=view))
+    def _project_foreign(self, matrix: Array, name: str) -> Array:
+        """The same for a tensor: where it is, or (for methods that know NumPy only) through the host."""
+        if not self.accelerated:
+            return beside(self.project(host(matrix), view=name), matrix)
+        there = self._beside(matrix)
+        starts = range(0, len(matrix), DEVICE_ROWS)
+        parts = [there._project_block(to_dense(matrix[i : i + DEVICE_ROWS]), name) for i in starts]
+        whole = parts[0] if len(parts) == 1 else namespace(matrix).concat(parts, axis=0)
+        return whole if whole.shape[1] == self.n_bits else whole[:, : self.n_bits]
 
-    def project_fused(self, views: ViewsLike) -> Floats:
+    def _beside(self, array: Array) -> CrossModalHasher:
+        """This model with its arrays where a tensor is; moved once for each place."""
+        key, known = place(array), self.__dict__.setdefault("_elsewhere", {})
+        if key not in known:
+            moved = copy(self)
+            learned = {name: value for name, value in vars(self).items() if _is_learned(name) and name != "codes_"}
+            moved.__dict__.update(convert(learned, lambda part: beside(part, array)))
+            known[key] = moved
+        there: CrossModalHasher = known[key]
+        return there
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = dict(super().__getstate__())
+        state.pop("_elsewhere", None)
+        return state
+
+    def encode(self, X: Any, *, view: str | int, out: str | Path | None = None) -> Any:
+        """Packed codes (n, n_bits / 8) of items seen in one view only.
+
+        X may be whatever `fit` takes for a view. Of a dask array the codes are a dask array, computed when asked for;
+        of a stream of blocks, a generator of code blocks. With ``out``, the path of a .npy, .zarr or .parquet file,
+        they are written there block by block instead, and the path is returned.
+        """
+        name = self._view_name(view)
+        if out is None and encoding.is_dask(X):
+            return encoding.encode_lazily(self, X, name)
+        if is_block_stream(X):
+            return self._streamed(encoding.encode_blocks(self, X, name), out)
+        matrix = open_view(X)
+        if out is not None and is_foreign(matrix):
+            codes = host(self.encode(matrix, view=name))
+            return encoding.write_codes([codes], len(codes), codes.shape[1], out)
+        if out is not None or isinstance(matrix, StoredMatrix):
+            return encoding.encode_rows(self, {name: self._check_rows(matrix, name)}, fused=False, out=out)
+        return bits.pack(self.project(matrix, view=name))
+
+    def _streamed(self, blocks: Iterator[bits.Codes], out: str | Path | None) -> Any:
+        return blocks if out is None else encoding.write_codes(blocks, None, bits.n_bytes(self.n_bits), out)
+
+    def project_fused(self, views: ViewsLike) -> Array:
         """Real-valued projections of items seen in any subset of the views.
 
         Items seen in every view go through the method's own fusion; others get the weighted sum of the projections of
         the views they are seen in. A row that is all NaN in a view counts as not seen there.
         """
-        given = {self._view_name(name): matrix for name, matrix in self._named(views).items()}
+        given = {self._view_name(name): open_view(matrix) for name, matrix in self._named(views).items()}
+        if any(isinstance(matrix, StoredMatrix) for matrix in given.values()):
+            return np.vstack([self.project_fused(block) for block in encoding.paired_blocks(given, allow_missing=True)])
         for name, matrix in given.items():
             self._check_rows(matrix, name, allow_missing=True)
         paired = PairedViews(given, allow_missing=True)
         weights = self._fusion_weights()
-        total = np.zeros((paired.n_rows, self.n_bits))
+        total: Array = None
         for name in paired:
-            matrix = paired[name] if name not in paired.present else paired.block(name, slice(None))
-            projections = self.project(matrix, view=name) * weights[name]
-            projections[~paired.is_present(name)] = 0.0
-            total += projections
+            matrix = paired[name] if name not in paired.present else paired.dense(name, slice(None))
+            part = self.project(matrix, view=name) * weights[name]
+            if name in paired.present:
+                seen = beside(paired.present[name], part)[:, None]
+                part = namespace(part).where(seen, part, zeros((1, 1), part))
+            total = part if total is None else total + part
         self._replace_complete(paired, total)
         return total
 
-    def _replace_complete(self, views: PairedViews, total: Floats) -> None:
+    def _replace_complete(self, views: PairedViews, total: Array) -> None:
         """Items seen in every view get the method's own fusion where it has one."""
         if set(views.names) != set(self.view_names_):
             return
+        foreign = is_foreign(total)
+        model = self._beside(total) if foreign and self.accelerated else self
         rows = np.flatnonzero(np.all([views.is_present(name) for name in views], axis=0))
-        for start in range(0, len(rows), ENCODE_ROWS):
-            some = rows[start : start + ENCODE_ROWS]
-            padded = np.concatenate([some, np.repeat(some[:1], ENCODE_ROWS - len(some))])
-            fused = self._project_complete_block({name: views.block(name, padded) for name in self.view_names_})
+        size = DEVICE_ROWS if foreign else ENCODE_ROWS
+        for start in range(0, len(rows), size):
+            some = rows[start : start + size]
+            padded = some if foreign else np.concatenate([some, np.repeat(some[:1], size - len(some))])
+            cut = views.dense if foreign and self.accelerated else views.block
+            fused = model._project_complete_block({name: cut(name, padded) for name in self.view_names_})
             if fused is None:
                 return
-            total[some] = fused[: len(some)]
+            found = fused[: len(some), : self.n_bits]
+            total[beside(some, total)] = found if is_foreign(found) else beside(found, total)
 
-    def _project_complete_block(self, blocks: dict[str, Floats]) -> Floats | None:
+    def _project_complete_block(self, blocks: dict[str, Array]) -> Array | None:
         """Real-valued projections of dense rows seen in every view; None: the weighted sum is the fusion."""
         return None
 
-    def encode_fused(self, views: ViewsLike) -> bits.Codes:
-        """Packed codes of items seen in several views, or in any subset of them."""
+    def encode_fused(self, views: ViewsLike, *, out: str | Path | None = None) -> Any:
+        """Packed codes of items seen in several views, or in any subset of them; ``out`` as in `encode`."""
+        self._check_fitted()
+        if is_block_stream(views):
+            return self._streamed(encoding.encode_blocks(self, views, None), out)
+        given = {self._view_name(name): open_view(matrix) for name, matrix in self._named(views).items()}
+        if out is not None and any(is_foreign(matrix) for matrix in given.values()):
+            codes = host(self.encode_fused(given))
+            return encoding.write_codes([codes], len(codes), codes.shape[1], out)
+        if out is not None or any(isinstance(matrix, StoredMatrix) for matrix in given.values()):
+            whole = {
+                n: m if isinstance(m, StoredMatrix) else self._check_rows(m, n, allow_missing=True)
+                for n, m in given.items()
+            }
+            return encoding.encode_rows(self, whole, fused=True, out=out)
         return bits.pack(self.project_fused(views))
 
     def _fusion_weights(self) -> dict[str, float]:
@@ -200,6 +297,24 @@ class CrossModalHasher(BaseEstimator, ABC):
         codes = {name: self.encode(paired[name], view=name) for name in paired}
         scores = [pair_auc(codes[a], codes[b]) for a in codes for b in codes if a != b]
         return float(np.mean(scores)) if scores else 1.0
+
+    # -- shorter codes -------------------------------------------------------------------------------------------
+
+    def cut(self: Self, n_bits: int) -> Self:
+        """The same fitted model with shorter codes: exactly the first ``n_bits`` (a multiple of 8) of every code.
+
+        Nothing is learned and no array is copied: the hash functions give all bits, of which the first are taken. How
+        good the first bits are by themselves is up to the method (docs/methods.md, "Several lengths").
+        """
+        self._check_fitted()
+        owner = f"{type(self).__name__}.cut"
+        if check_n_bits(owner, n_bits) > self.n_bits:
+            raise ParameterError(owner, "n_bits", f"at most {self.n_bits}, the bits of this model", n_bits)
+        short = copy(self)
+        short.n_bits = int(n_bits)
+        short.codes_ = bits.cut(self.codes_, n_bits)
+        short.uncut_bits_ = getattr(self, "uncut_bits_", self.n_bits)
+        return short
 
     # -- files ---------------------------------------------------------------------------------------------------
 
@@ -241,6 +356,10 @@ class CrossModalHasher(BaseEstimator, ABC):
         return matrix
 
 
+def _is_learned(name: str) -> bool:
+    return name.endswith("_") and not name.startswith("_")
+
+
 def _warn_if_collapsed(owner: str, codes: bits.Codes, n_bits: int) -> None:
     """Bits that are (nearly) the same for every row say nothing; their ranking is the order of the database."""
     if len(codes) < 2 * COLLAPSE_ROWS:  # of few rows, a fair bit can be the same in nearly all
@@ -253,8 +372,12 @@ def _warn_if_collapsed(owner: str, codes: bits.Codes, n_bits: int) -> None:
 
 def _padded_blocks(matrix: Any) -> Iterator[tuple[slice, Floats]]:
     """Row blocks of exactly ENCODE_ROWS rows; the last is padded with copies of its first row."""
-    for start in range(0, matrix.shape[0], ENCODE_ROWS):
-        block = np.ascontiguousarray(to_dense(matrix[start : start + ENCODE_ROWS]))
+    starts = range(0, matrix.shape[0], ENCODE_ROWS)
+    cuts: Iterable[Any] = (matrix[start : start + ENCODE_ROWS] for start in starts)
+    if isinstance(matrix, StoredMatrix):
+        cuts = encoding.stored_blocks(matrix, ENCODE_ROWS)
+    for start, cut in zip(starts, cuts, strict=True):
+        block = np.ascontiguousarray(to_dense(cut))
         rows = slice(start, start + len(block))
         if len(block) < ENCODE_ROWS:
             block = np.vstack([block, np.repeat(block[:1], ENCODE_ROWS - len(block), axis=0)])

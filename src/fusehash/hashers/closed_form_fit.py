@@ -9,23 +9,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fusehash.arrays import Array, convert, host
 from fusehash.checks import stream
+from fusehash.errors import DataError
 from fusehash.hashers.closed_form import ClosedForm
 from fusehash.hashers.closed_form_maps import Choices, Fitted, GraphMap
-from fusehash.hashers.closed_form_source import (
-    ViewsSource,
-    complete_rows,
-    learn_preparations,
-    sample_view,
-)
 from fusehash.hashers.closed_form_tuning import TUNING_ROWS, Tuner
 from fusehash.kernels import FeatureMap
+from fusehash.passes import Passes
 from fusehash.prepare import Preparation
-from fusehash.views import Floats, PairedViews
+from fusehash.views import PairedViews
 
 Report = Callable[[int, int, str], None]
 # Beyond this many rows the spectrum is learned from a seeded sample; every row still gets its code from it.
 SPECTRUM_ROWS = 50_000
+# Rows of a sample, and at most so many of its entries.
+SAMPLE_ROWS, SAMPLE_ENTRIES = 4096, 2**24
 
 
 def usual_anchors(n_rows: int) -> int:
@@ -49,80 +48,108 @@ class Sizes:
     n_kernel_anchors: int
     n_rotation_steps: int
     n_refinements: int
+    nested: tuple[int, ...]  # shorter lengths at which the codes can be cut
     spectrum_rows: int
+    dtype: str = "float32"  # of features and graph rows
 
 
 @dataclass
 class Outcome:
     fitted: Fitted
-    B: NDArray[np.int8]
-    eigenvalues: Floats
+    codes: Array  # packed
+    eigenvalues: Array
     tuning: dict[str, Any]
 
 
-def fit_closed_form(
-    views: PairedViews,
-    sizes: Sizes,
-    start: Choices,
-    free: set[str],
-    seed: int,
-    n_threads: int | None,
-    report: Report,
-) -> Outcome:
+def fit_closed_form(data: Passes, sizes: Sizes, start: Choices, free: set[str], seed: int, report: Report) -> Outcome:
     """Fit with the settings in `start`, of which those named in `free` are tuned without labels."""
-    preparations = learn_preparations(views, stream(seed, "preparation"))
-    choices, tuning, fusion_weights = tune(views, preparations, sizes, start, free, seed, n_threads, report)
+    preparations = learn_preparations(data, sizes.dtype, stream(seed, "preparation"))
+    choices, tuning, fusion_weights = tune(data, preparations, sizes, start, free, seed, report)
     rng = stream(seed, "closed form")
-    selection = None
-    if views.n_rows > sizes.spectrum_rows:
-        selection = np.sort(stream(seed, "rows").choice(views.n_rows, sizes.spectrum_rows, replace=False))
-    source = ViewsSource(views, preparations, selection)
+    sample = None
+    if data.n_rows > sizes.spectrum_rows:
+        sample = data.select(np.sort(stream(seed, "rows").choice(data.n_rows, sizes.spectrum_rows, replace=False)))
     maps = {
         name: FeatureMap.learn(
             preparations[name],
-            preparations[name](sample_view(views, name, rng)),
+            preparations[name](sample_view(data, name, rng)),
             choices.feature_map,
             choices.kernel_width,
             sizes.n_kernel_anchors,
             rng,
         )
-        for name in views
+        for name in data.names
     }
-    graph = graph_map(views, preparations, sizes, choices, rng) if choices.graph_weight > 0.0 else None
-    form = ClosedForm(source, maps, graph, choices, n_threads)
-    fitted, B, eigenvalues = form.fit(
+    graph = graph_map(data, preparations, sizes, choices, rng) if choices.graph_weight > 0.0 else None
+    fitted, codes, eigenvalues = ClosedForm(data if sample is None else sample, maps, graph, choices).fit(
         sizes.n_bits,
         sizes.rank,
         rng,
         n_rotation_steps=sizes.n_rotation_steps,
         n_refinements=sizes.n_refinements,
-        all_rows=None if selection is None else ViewsSource(views, preparations),
+        nested=sizes.nested,
+        all_rows=None if sample is None else data,
         report=lambda message: report(0, 0, message),
     )
     fitted.fusion_weights = fusion_weights
-    return Outcome(fitted, B, eigenvalues, tuning)
+    return Outcome(fitted, codes, eigenvalues, tuning)
+
+
+def sample_view(data: Passes, name: str, rng: np.random.Generator, n_rows: int = SAMPLE_ROWS) -> Array:
+    """Some rows of a view in which it is present, dense."""
+    rows = np.flatnonzero(data.views.is_present(name))
+    n_rows = min(n_rows, len(rows), max(SAMPLE_ENTRIES // data.n_features[name], 256))
+    return data.take(name, np.sort(rng.choice(rows, n_rows, replace=False)))
+
+
+def learn_preparations(data: Passes, dtype: str, rng: np.random.Generator) -> dict[str, Preparation]:
+    """How each view is made comparable, from a sample of its rows; refuses views that do not vary."""
+    preparations = {}
+    for name in data.names:
+        sample = sample_view(data, name, rng)
+        if bool((sample == sample[0]).all()) and _is_constant(data.views, name):
+            raise DataError(f"View '{name}' must vary between rows. Every feature is constant.")
+        preparations[name] = Preparation.learn(sample, dtype=dtype)
+    return preparations
+
+
+def _is_constant(views: PairedViews, name: str) -> bool:
+    first = None
+    for rows in views.blocks():
+        block = views.block(name, rows)[views.is_present(name)[rows]]
+        if len(block) == 0:
+            continue
+        first = block[0] if first is None else first
+        if np.any(block != first):
+            return False
+    return True
+
+
+def complete_rows(views: PairedViews) -> NDArray[np.intp]:
+    """Rows that are present in every view."""
+    return np.flatnonzero(np.all([views.is_present(name) for name in views], axis=0))
 
 
 def tune(
-    views: PairedViews,
+    data: Passes,
     preparations: dict[str, Preparation],
     sizes: Sizes,
     start: Choices,
     free: set[str],
     seed: int,
-    n_threads: int | None,
     report: Report,
 ) -> tuple[Choices, dict[str, Any], dict[str, float]]:
     """The settings, what was tried, and the weight of each view in a fusion."""
-    fusion_weights = dict.fromkeys(views.names, 1.0)
-    rows = complete_rows(views)
+    fusion_weights = dict.fromkeys(data.names, 1.0)
+    rows = complete_rows(data.views)
     if len(rows) < 40:
         reason = f"only {len(rows)} rows are present in every view; nothing was tuned"
         return start, {"chosen": _described(start), "trials": [], "note": reason}, fusion_weights
     rng = stream(seed, "tuning")
     rows = np.sort(rng.choice(rows, min(TUNING_ROWS, len(rows)), replace=False))
-    arrays = {name: preparations[name](views.block(name, rows)) for name in views}
-    tuner = Tuner(preparations, arrays, sizes.n_bits, rng, n_threads)
+    # Trials are small: threads of the host are faster at them than a device that is started a thousand times.
+    arrays = {name: host(preparations[name](data.take(name, rows))) for name in data.names}
+    tuner = Tuner(convert(preparations, host), arrays, sizes.n_bits, rng, data.n_threads)
     best = tuner.walk(start, free, report)
     trials = [trial.as_dict() for trial in tuner.trials]
     fusion_weights = tuner.fusion_weights(best)
@@ -142,22 +169,18 @@ def _described(choices: Choices) -> dict[str, Any]:
 
 
 def graph_map(
-    views: PairedViews,
-    preparations: dict[str, Preparation],
-    sizes: Sizes,
-    choices: Choices,
-    rng: np.random.Generator,
+    data: Passes, preparations: dict[str, Preparation], sizes: Sizes, choices: Choices, rng: np.random.Generator
 ) -> GraphMap:
     """Graph anchors: random items, complete ones where there are enough."""
-    rows = complete_rows(views)
-    rows = rows if len(rows) >= sizes.n_anchors else np.arange(views.n_rows)
+    rows = complete_rows(data.views)
+    rows = rows if len(rows) >= sizes.n_anchors else np.arange(data.n_rows)
     rows = np.sort(rng.choice(rows, min(sizes.n_anchors, len(rows)), replace=False))
     return GraphMap(
-        anchors={name: preparations[name](views.block(name, rows)) for name in views},
-        has_anchor={name: views.is_present(name)[rows] for name in views},
+        anchors={name: preparations[name](data.take(name, rows)) for name in data.names},
+        has_anchor={name: data.views.is_present(name)[rows] for name in data.names},
         n_neighbors=sizes.n_neighbors,
         fusion=choices.fusion,
-        weights=list(choices.view_weights or (1.0,) * len(views.names)),
+        weights=list(choices.view_weights or (1.0,) * len(data.names)),
     )
 
 

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fusehash.arrays import Array, beside, cast, host, namespace, precision, zeros
 from fusehash.graph import fuse, neighbour_graph
 from fusehash.kernels import FeatureMap
 from fusehash.persistence import storable
 
-Single = NDArray[np.float32]
-Floats = NDArray[np.float64]
-Masks = dict[str, NDArray[np.bool_]]
+Masks = dict[str, Array | None]  # None: present in all rows
 
 
 @dataclass(frozen=True)
@@ -48,17 +47,22 @@ def usual_graph_weight(n_rows: int) -> float:
 class Embedding:
     """The map from features and graph rows to r numbers: Y = (F - mean_F) on_features + (S - mean_S) on_graph."""
 
-    on_features: Single
-    on_graph: Single
+    on_features: Array
+    on_graph: Array
 
-    def __call__(self, F: Single, S: Single | None) -> Single:
-        Y: Single = F @ self.on_features
+    def __call__(self, F: Array, S: Array | None) -> Array:
+        Y = F @ self.on_features
         if S is not None and len(self.on_graph):
             Y += S @ self.on_graph
         return Y
 
-    def rotated(self, R: Floats) -> Embedding:
-        return Embedding((self.on_features @ R).astype(np.float32), (self.on_graph @ R).astype(np.float32))
+    def rotated(self, R: Array) -> Embedding:
+        dtype = precision(self.on_features)
+        return Embedding(cast(real_product(self.on_features, R), dtype), cast(real_product(self.on_graph, R), dtype))
+
+
+def real_product(A: Array, R: Array) -> Array:
+    return cast(A, "float64") @ cast(R, "float64")
 
 
 @storable
@@ -66,43 +70,37 @@ class Embedding:
 class GraphMap:
     """Graph rows of any items: anchors in every view, and in the first embedding for the latent graph."""
 
-    anchors: dict[str, Single]
-    has_anchor: Masks
+    anchors: dict[str, Array]
+    has_anchor: dict[str, NDArray[np.bool_]]
     n_neighbors: int
     fusion: str
     weights: list[float]
     latent_weight: float = 0.0
-    latent_anchors: Single | None = None
+    latent_anchors: Array | None = None
     first: Embedding | None = None
 
-    def raw(
-        self,
-        prepared: dict[str, Single],
-        present: Masks,
-        graphs: list[Single] | None = None,
-    ) -> Single:
+    def raw(self, prepared: dict[str, Array], present: Masks, graphs: list[Array] | None = None) -> Array:
         """Fused graph rows over the raw views (whose graphs may be at hand already)."""
         graphs = graphs or [
-            neighbour_graph(prepared[name], self.anchors[name], self.n_neighbors, self.has_anchor[name])
+            neighbour_graph(prepared[name], self.anchors[name], self.n_neighbors, host(self.has_anchor[name]))
             for name in self.anchors
         ]
-        masks = [present[name] for name in self.anchors]
-        return fuse(graphs, masks, self.weights, self.fusion)
+        return fuse(graphs, [present[name] for name in self.anchors], self.weights, self.fusion)
 
     def __call__(
-        self,
-        prepared: dict[str, Single],
-        present: Masks,
-        F: Single,
-        graphs: list[Single] | None = None,
-    ) -> Single:
+        self, prepared: dict[str, Array], present: Masks, F: Array, graphs: list[Array] | None = None
+    ) -> Array:
         S = self.raw(prepared, present, graphs)
         if self.latent_anchors is None or self.first is None:
             return S
-        Y = self.first(F, S)
-        latent = neighbour_graph(Y, self.latent_anchors, self.n_neighbors)
+        latent = neighbour_graph(self.first(F, S), self.latent_anchors, self.n_neighbors)
         share = self.latent_weight / (1.0 + self.latent_weight)
-        return ((1.0 - share) * S + share * latent).astype(np.float32)
+        return (1.0 - share) * S + share * latent
+
+    def anchors_present(self) -> Masks:
+        """Where the anchors themselves are seen."""
+        masks = {name: host(mask) for name, mask in self.has_anchor.items()}
+        return {name: None if mask.all() else beside(mask, self.anchors[name]) for name, mask in masks.items()}
 
 
 @storable
@@ -111,39 +109,35 @@ class Fitted:
     """All that encoding needs."""
 
     maps: dict[str, FeatureMap]
-    means: dict[str, Single]  # of the features
-    weights: dict[str, Floats]  # W_m (n_features x K)
+    means: dict[str, Array]  # of the features
+    weights: dict[str, Array]  # W_m (n_features x K)
     fusion_weights: dict[str, float]
     graph: GraphMap | None
     code_map: Embedding  # features and graph of a complete item -> real code
 
-    def features(self, prepared: dict[str, Single], present: Masks) -> Single:
-        """Centred features of all views side by side; zero where a view is missing."""
-        return features_of(self.maps, self.means, prepared, present)
-
-    def project(self, block: Floats, name: str) -> Floats:
+    def project(self, block: Array, name: str) -> Array:
         """Real code of items seen in one view."""
         F = self.maps[name](block) - self.means[name]
-        return F.astype(np.float64) @ self.weights[name]
+        return cast(F, "float64") @ self.weights[name]
 
-    def project_complete(self, prepared: dict[str, Single]) -> Floats:
+    def project_complete(self, prepared: dict[str, Array]) -> Array:
         """Real code of items seen in every view: the very map that gave the training codes."""
-        present = {name: np.ones(len(X), dtype=bool) for name, X in prepared.items()}
-        F = self.features(prepared, present)
+        present: Masks = dict.fromkeys(prepared)
+        F = features_of(self.maps, self.means, prepared, present)
         S = self.graph(prepared, present, F) if self.graph is not None else None
-        return self.code_map(F, S).astype(np.float64)
+        return cast(self.code_map(F, S), "float64")
 
 
 def features_of(
-    maps: dict[str, FeatureMap],
-    means: dict[str, Single],
-    prepared: dict[str, Single],
-    present: Masks,
-) -> Single:
+    maps: dict[str, FeatureMap], means: dict[str, Array], prepared: dict[str, Array], present: Masks
+) -> Array:
+    """Features of all views side by side, less their means; zero where a view is missing."""
     parts = []
     for name, feature_map in maps.items():
-        F = feature_map.of_prepared(prepared[name]) - means[name]
-        if not present[name].all():
-            F[~present[name]] = 0.0
+        F = feature_map.of_prepared(prepared[name])
+        F = F - means[name] if name in means else F
+        seen = present[name]
+        if seen is not None:
+            F = namespace(F).where(seen[:, None], F, zeros((1, 1), F, precision(F)))
         parts.append(F)
-    return np.hstack(parts)
+    return parts[0] if len(parts) == 1 else namespace(parts[0]).concat(parts, axis=1)

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, eigh
 
-from fusehash import bits
 from fusehash.checks import check_integer, check_real, stream
 from fusehash.graph import anchor_weights, choose_anchors, to_sparse
 from fusehash.hashers.agsfh_paper import settled
@@ -126,8 +125,7 @@ class CSGH(LinearHasher):
         rng = stream(self._seed, "W")
         W = {name: rng.standard_normal((d, self.n_bits)) / scale[name] for name, d in views.n_features.items()}
         P = {name: np.zeros((d, r)) for name, d in views.n_features.items()}
-        B = np.zeros((N, self.n_bits), np.int8)
-        XB = data.sign_step(W, B)
+        codes, XB = data.sign_step(W)
         losses: list[Floats] = []
         for step in range(self.max_iter):
             targets = {name: XB[name] / scale[name] / N for name in views}
@@ -136,16 +134,16 @@ class CSGH(LinearHasher):
                 P[name] = steps[name](targets[name] @ Q.T + pull, Q)
             Q = shared_map(P, {name: steps[name].G for name in views}, targets, g)
             W = {name: P[name] @ Q / scale[name] for name in views}
-            XB = data.sign_step(W, B)
+            codes, XB = data.sign_step(W)
             # With A_m the quadratic terms of P_m are tr(P_m'A_m P_m); what is left of the cross term is linear in each.
             smooth = sum(float(np.sum(P[name] * (steps[name].A @ P[name]))) for name in views)
             smooth -= self.cross_weight * float(np.sum(P[first] * (graph.across @ P[second])))
-            loss = data.regression_loss(W, XB, B.size) / N + smooth + g * float(np.sum(Q * Q))
+            loss = data.regression_loss(W, XB, N * self.n_bits) / N + smooth + g * float(np.sum(Q * Q))
             losses.append(np.array([loss]))
             self._report(step + 1, self.max_iter, f"loss {loss:.6g}")
             if settled(losses, self.tol):
                 break
-        self.codes_ = bits.pack(B)
+        self.codes_ = codes
         self.means_ = data.means
         self.weights_ = W
         self.objective_ = np.concatenate(losses)

@@ -163,7 +163,7 @@ class FSH(LinearHasher):
 
     def _project_complete_block(self, blocks: dict[str, Floats]) -> Floats:
         """S B_s + 2 lambda sum_m x_m W_m, with S from the anchors of the training pairs."""
-        total = np.zeros((1, self.n_bits))
+        total = np.zeros((1, 1))
         for name, block in blocks.items():
             rows = self._scaled(block) - self.means_[name]
             E = neighbour_matrix(rows, self.anchors_[name], min(self.n_neighbors, len(self.anchors_[name])))

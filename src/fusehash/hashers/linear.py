@@ -6,13 +6,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fusehash import bits
+from fusehash.arrays import Array, cast, host, is_accelerated, namespace, precision
 from fusehash.errors import DataError, warn
-from fusehash.hashers.base import CrossModalHasher, signs
-from fusehash.parallel import map_blocks
+from fusehash.hashers.base import CrossModalHasher
+from fusehash.passes import Block, Passes
+from fusehash.rotation import signs_of
 from fusehash.spectrum import CentredGram, ridge_solver, solve_ridge
-from fusehash.views import Floats, PairedViews
+from fusehash.views import BLOCK_ROWS, Floats, PairedViews
 
 
 class LinearHasher(CrossModalHasher):
@@ -27,24 +29,45 @@ class LinearHasher(CrossModalHasher):
 
 @dataclass
 class CentredViews:
-    """Training views seen through their means: centred row blocks, Gram matrices, and ridge regressions on them."""
+    """Training views seen through their means: centred row blocks, Gram matrices, and ridge regressions on them.
 
-    views: PairedViews
+    `centred` is all that a pass needs to see a block so; it holds no data.
+    """
+
+    data: Passes
     sums: dict[str, CentredGram]
-    factors: dict[str, Floats]
+    factors: dict[str, Array]
     ridge: float
-    n_threads: int | None = None
+    dtype: str = "float64"
 
     @classmethod
     def of(cls, views: PairedViews, ridge: float, n_threads: int | None = None) -> CentredViews:
         """One pass over the data for means and Gram matrices."""
-        sums = gram_sums(views, n_threads)
+        return cls.over(Passes(views, n_threads), ridge)
+
+    @classmethod
+    def over(cls, data: Passes, ridge: float, dtype: str | None = None) -> CentredViews:
+        """The same over rows anywhere; a device computes in single precision unless told."""
+        dtype = dtype or ("float32" if is_accelerated(data.like) else "float64")
+        sums = gram_sums_over(data, dtype)
         factors = {name: ridge_solver(total.gram, ridge) for name, total in sums.items()}
-        return cls(views, sums, factors, ridge, n_threads)
+        return cls(data, sums, factors, ridge, dtype)
+
+    @property
+    def views(self) -> PairedViews:
+        return self.data.views
+
+    @property
+    def n_threads(self) -> int | None:
+        return self.data.n_threads
 
     @property
     def means(self) -> dict[str, Floats]:
         return {name: total.mean for name, total in self.sums.items()}
+
+    @property
+    def centred(self) -> Centred:
+        return Centred(self.means, self.dtype)
 
     def block(self, name: str, rows: slice) -> Floats:
         return self.views.block(name, rows) - self.sums[name].mean
@@ -53,17 +76,20 @@ class CentredViews:
         """sum_m X_m W_m for some rows."""
         return np.sum([self.block(name, rows) @ weights for name, weights in W.items()], axis=0)
 
-    def sign_step(self, W: dict[str, Floats], B: NDArray[np.int8]) -> dict[str, Floats]:
-        """B = sgn(sum_m X_m W_m), in place, and the sums X_m'B that regressions need."""
+    def sign_step(self, W: dict[str, Array]) -> tuple[bits.Codes, dict[str, Array]]:
+        """B = sgn(sum_m X_m W_m), packed, and the sums X_m'B that regressions need."""
+        centred = self.centred
 
-        def of_block(rows: slice) -> dict[str, Floats]:
-            new = signs(self.project(rows, W))
-            B[rows] = new
-            return {name: self.block(name, rows).T @ new for name in self.views}
+        def of_block(block: Block) -> tuple[tuple[Array], Products]:
+            X = centred(block)
+            B = signs_of(projected(X, W))
+            return (bits.pack(B),), Products.of(X, B)
 
-        return sum_parts(map_blocks(of_block, self.views.blocks(), self.n_threads))
+        lines, sums = self.data.total(of_block, BLOCK_ROWS)
+        assert lines is not None
+        return lines[0], sums.XB
 
-    def regress(self, XB: dict[str, Floats]) -> dict[str, Floats]:
+    def regress(self, XB: dict[str, Array]) -> dict[str, Array]:
         """W_m = (X_m'X_m + ridge I)^-1 X_m'B (Eq. 35 with the ridge that it needs)."""
         return {name: solve_ridge(self.factors[name], product) for name, product in XB.items()}
 
@@ -71,8 +97,9 @@ class CentredViews:
         """sum_m ||B - X_m W_m||^2 for B in {-1, +1} with n_entries entries, from the sums alone."""
         loss = 0.0
         for name, weights in W.items():
-            explained = 2.0 * np.sum(weights * XB[name]) - np.sum(weights * (self.sums[name].gram @ weights))
-            loss += float(n_entries - explained)
+            xp = namespace(weights)
+            explained = 2.0 * xp.sum(weights * XB[name]) - xp.sum(weights * (self.sums[name].gram @ weights))
+            loss += n_entries - float(explained)
         return loss
 
     def warn_if_rank_below(self, n_bits: int, owner: str) -> None:
@@ -85,6 +112,41 @@ class CentredViews:
                 f"{owner} was asked for {n_bits} bits of data that vary in {bound} directions; "
                 "further bits can only repeat what the first ones say."
             )
+
+
+@dataclass(frozen=True)
+class Centred:
+    """Blocks less their means, in the precision of the work."""
+
+    means: dict[str, Array]
+    dtype: str
+
+    def __call__(self, block: Block) -> dict[str, Array]:
+        return {name: cast(X - self.means[name], self.dtype) for name, X in block.arrays.items()}
+
+
+@dataclass
+class Products:
+    """The sums X_m'B."""
+
+    XB: dict[str, Array]
+
+    @classmethod
+    def of(cls, X: dict[str, Array], B: Array) -> Products:
+        return cls({name: cast(block.T @ B, "float64") for name, block in X.items()})
+
+    def add(self, other: Products) -> None:
+        for name, product in other.XB.items():
+            self.XB[name] = self.XB[name] + product
+
+
+def projected(X: dict[str, Array], W: dict[str, Array]) -> Array:
+    """sum_m X_m W_m of centred blocks."""
+    total = None
+    for name, weights in W.items():
+        part = X[name] @ cast(weights, precision(X[name]))
+        total = part if total is None else total + part
+    return total
 
 
 def centred_matrices(views: PairedViews) -> tuple[dict[str, Floats], dict[str, Floats]]:
@@ -103,29 +165,44 @@ def centred_matrices(views: PairedViews) -> tuple[dict[str, Floats], dict[str, F
     return centred, means
 
 
+@dataclass
+class Grams:
+    """Means and centred Gram matrices of every view."""
+
+    by_view: dict[str, CentredGram]
+
+    def add(self, other: Grams) -> None:
+        with np.errstate(over="ignore", invalid="ignore"):  # looked at below
+            for name, part in other.by_view.items():
+                self.by_view[name].merge(part)
+
+
 def gram_sums(views: PairedViews, n_threads: int | None = None) -> dict[str, CentredGram]:
     """Means and centred Gram matrices of every view, in one pass; refuses views that do not vary."""
+    return gram_sums_over(Passes(views, n_threads))
 
-    def of_block(rows: slice) -> dict[str, CentredGram]:
-        parts = {name: CentredGram(d) for name, d in views.n_features.items()}
-        with np.errstate(over="ignore", invalid="ignore"):  # looked at below
-            for name, part in parts.items():
-                part.add(views.block(name, rows)[views.is_present(name)[rows]])
-        return parts
 
-    sums = {name: CentredGram(d) for name, d in views.n_features.items()}
-    for parts in map_blocks(of_block, views.blocks(), n_threads):
+def gram_sums_over(data: Passes, dtype: str = "float64") -> dict[str, CentredGram]:
+    """The same over rows anywhere."""
+
+    def of_block(block: Block) -> tuple[None, Grams]:
+        parts = {name: CentredGram(X.shape[1]) for name, X in block.arrays.items()}
         with np.errstate(over="ignore", invalid="ignore"):
             for name, part in parts.items():
-                sums[name].merge(part)
+                seen = block.present[name]
+                part.add(block.arrays[name] if seen is None else block.arrays[name][seen], dtype)
+        return None, Grams(parts)
+
+    sums: dict[str, CentredGram] = data.total(of_block, BLOCK_ROWS)[1].by_view
     for name, total in sums.items():
         _check_size(name, total.gram)
-        _check_varies(name, total.mean, total.variance)
+        _check_varies(name, host(total.mean), host(total.variance))
     return sums
 
 
-def _check_size(name: str, sums: Floats) -> None:
-    if not np.isfinite(sums).all():
+def _check_size(name: str, sums: Array) -> None:
+    xp = namespace(sums)
+    if not bool(xp.all(xp.isfinite(sums))):
         raise DataError(f"View '{name}' must hold numbers whose squares can be summed. Got numbers too large.")
 
 
@@ -134,8 +211,8 @@ def _check_varies(name: str, mean: Floats, variance: Floats) -> None:
         raise DataError(f"View '{name}' must vary between rows. Every feature is constant.")
 
 
-def _rank(gram: Floats) -> int:
-    w = np.linalg.eigvalsh(gram)
+def _rank(gram: Array) -> int:
+    w = np.linalg.eigvalsh(host(gram))
     return int(np.sum(w > 1e-10 * w[-1]))
 
 

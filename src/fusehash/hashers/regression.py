@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fusehash import bits
+from fusehash.arrays import beside, convert, host
 from fusehash.checks import check_integer, check_real, stream
 from fusehash.hashers.agsfh_paper import settled
 from fusehash.hashers.base import Progress
@@ -27,11 +27,13 @@ class RegressionHasher(LinearHasher):
     n_bits : code length, a multiple of 8.
     ridge : relative to the mean diagonal of X'X.
     max_iter, tol : iterations; stops when the loss changes by no more than tol (relative).
-    random_state, n_threads, callback : as in AGSFH.
+    device, dtype, random_state, n_threads, callback : as in AGSFH.
     """
 
     method: ClassVar[str] = "regression"
     summary: ClassVar[str] = "control: alternating sign and ridge regression, no graph"
+
+    accelerated: ClassVar[bool] = True
 
     objective_: Floats
 
@@ -42,6 +44,8 @@ class RegressionHasher(LinearHasher):
         ridge: float = 1e-6,
         max_iter: int = 20,
         tol: float = 1e-5,
+        device: str | None = None,
+        dtype: str | None = None,
         random_state: Any = None,
         n_threads: int | None = None,
         callback: Progress | None = None,
@@ -50,6 +54,8 @@ class RegressionHasher(LinearHasher):
         self.ridge = ridge
         self.max_iter = max_iter
         self.tol = tol
+        self.device = device
+        self.dtype = dtype
         self.random_state = random_state
         self.n_threads = n_threads
         self.callback = callback
@@ -59,22 +65,23 @@ class RegressionHasher(LinearHasher):
         check_real(owner, "ridge", self.ridge)
         check_real(owner, "tol", self.tol)
         check_integer(owner, "max_iter", self.max_iter, low=1)
+        self._check_place()
 
     def _fit(self, views: PairedViews, labels: Any) -> None:
-        data = CentredViews.of(views, self.ridge, self.n_threads)
+        rows = self._passes(views)
+        data = CentredViews.over(rows, self.ridge, self.dtype)
         data.warn_if_rank_below(self.n_bits, type(self).__name__)
         rng = stream(self._seed, "W")
-        W = {name: rng.standard_normal((d, self.n_bits)) for name, d in views.n_features.items()}
-        B = np.zeros((views.n_rows, self.n_bits), np.int8)
+        W = {name: beside(rng.standard_normal((d, self.n_bits)), rows.like) for name, d in views.n_features.items()}
         losses: list[Floats] = []
         for step in range(self.max_iter):
-            XB = data.sign_step(W, B)
+            codes, XB = data.sign_step(W)
             W = data.regress(XB)
-            losses.append(np.array([data.regression_loss(W, XB, B.size)]))
+            losses.append(np.array([data.regression_loss(W, XB, views.n_rows * self.n_bits)]))
             self._report(step + 1, self.max_iter, f"loss {losses[-1][0]:.6g}")
             if settled(losses, self.tol):
                 break
-        self.codes_ = bits.pack(B)
-        self.means_ = data.means
-        self.weights_ = W
+        self.codes_ = host(codes)
+        self.means_ = convert(data.means, host)
+        self.weights_ = convert(W, host)
         self.objective_ = np.concatenate(losses)

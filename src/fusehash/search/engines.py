@@ -4,6 +4,7 @@ scan         compares every code, compiled (default; NumPy where numba is not in
 numpy        the same without numba.
 multi-index  look-up tables, see multi_index.py; the scan answers what they do not suit. 4 bytes a code and table.
 auto         the scan, and the tables where they have been measured to be faster on the queries that come.
+torch        compares every code with PyTorch, on a GPU if there is one ("torch:cuda:1" names it); see gpu_engine.py.
 faiss-ivf, faiss-hnsw   approximate, through faiss; see faiss.py. Never chosen unless named.
 """
 
@@ -24,7 +25,7 @@ from fusehash.search.scan import Distances, Ints
 
 logger = logging.getLogger(__name__)
 
-NAMES = ("scan", "numpy", "multi-index", "auto", "faiss-ivf", "faiss-hnsw")
+NAMES = ("scan", "numpy", "multi-index", "auto", "torch", "faiss-ivf", "faiss-hnsw")
 
 
 class Engine(Protocol):
@@ -54,6 +55,10 @@ def make(engine: str | Engine) -> Engine:
         return Scan(compiled=engine == "scan")
     if engine in ("multi-index", "auto"):
         return MultiIndex(always=engine == "multi-index")
+    if engine.partition(":")[0] == "torch":
+        from fusehash.search.gpu_engine import TorchEngine
+
+        return TorchEngine(engine.partition(":")[2] or None)
     if engine in NAMES:
         from fusehash.search.faiss import FaissEngine
 

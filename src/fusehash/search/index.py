@@ -1,28 +1,29 @@
-"""HammingIndex: codes and their ids, searched exactly, in memory or kept in a file for years."""
+"""HammingIndex: codes and their ids, searched exactly; in memory, kept in a file for years, or on a server."""
 
 from __future__ import annotations
 
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from fusehash.bits import Codes, check_codes
-from fusehash.errors import DataError, ParameterError
-from fusehash.search import engines
-from fusehash.search.blocks import Change, State
-from fusehash.search.rows import Ids, Rows
+from fusehash.errors import ParameterError
+from fusehash.search import engines, server
+from fusehash.search.ids import NO_IDS, check_different, check_ids
+from fusehash.search.local import LocalStore
+from fusehash.search.rows import Ids
 from fusehash.search.scan import Distances, Ints
-from fusehash.search.storage import IndexFileError, Storage
+from fusehash.search.storage import Storage
+from fusehash.search.store import Store
 
 logger = logging.getLogger(__name__)
 
-_NO_IDS = np.empty(0, np.int64)
 _warm: set[int] = set()  # widths whose kernels this process has compiled or is compiling
 
 
@@ -39,7 +40,9 @@ class HammingIndex:
         Width of the codes, a multiple of 8 from 8 to 1024.
     engine : str, default "scan"
         "scan", "numpy", "multi-index", "auto" (all exact, equal results), "faiss-ivf" or "faiss-hnsw" (approximate);
-        fusehash.search.engines says which is for what.
+        fusehash.search.engines says which is for what. Or the address of a server that keeps the codes and answers
+        (exact, equal results): "postgresql://user@host:5432/database?index=name" or "milvus://host:19530/name"; what
+        is there already is opened, else an empty index is made.
     threads : int, optional
         Threads a search may use; all cores by default.
 
@@ -57,30 +60,35 @@ class HammingIndex:
     def __init__(self, n_bits: int = 64, *, engine: str | engines.Engine = "scan", threads: int | None = None) -> None:
         if not isinstance(n_bits, (int, np.integer)) or not 8 <= n_bits <= 1024 or n_bits % 8:
             raise ParameterError("HammingIndex", "n_bits", "a multiple of 8 from 8 to 1024", n_bits)
-        self._n_bits = int(n_bits)
         self._threads = _check_threads(threads)
-        self._engine = engines.make(engine)
-        self._lock = threading.RLock()
-        self._storage: Storage | None = None
-        self._closed = False
-        self._state = State(self._n_bits)
-        self._rows = Rows(self._n_bits // 8)
+        self._store: Store
+        if server.is_address(engine):
+            self._store = server.connect(engine, int(n_bits))
+        else:
+            self._store = LocalStore(int(n_bits), engines.make(engine))
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], n_bits: int | None = None, *, engine: str | engines.Engine = "scan",
              threads: int | None = None, timeout: float = 30.0, warm: bool = True) -> HammingIndex:  # fmt: skip
-        """Open the index kept in a file, or create one of ``n_bits``.
+        """Open the index kept in a file or on a server (``path`` is its address), or create one of ``n_bits``.
 
         When `add`, `remove`, `replace` or `compact` has returned, its effect survives kill -9 and loss of power; a call
         that was cut off has left nothing. Any number of processes may search while one writes; they see what has been
         committed. A second writer waits for up to ``timeout`` seconds. ``warm`` compiles the kernels in the background.
         """
-        cls(
+        if server.is_address(engine):
+            raise ParameterError(
+                "HammingIndex.open", "engine", "one that searches a file; a server's address goes in place of the path",
+                server.without_secrets(engine),
+            )  # fmt: skip
+        index = cls(
             64 if n_bits is None else n_bits, engine=engine, threads=threads
-        )  # says what is wrong before a file is made
+        )  # says what is wrong, makes no file
+        if server.is_address(path):
+            index._store = server.connect(path, None if n_bits is None else int(n_bits), timeout=timeout)
+            return index
         storage = Storage(path, None if n_bits is None else int(n_bits), timeout)
-        index = cls(storage.state.n_bits, engine=engine, threads=threads)
-        index._storage = storage
+        index._store = LocalStore(storage.state.n_bits, engines.make(engine), storage)
         if warm:
             _warm_up(index)
         return index
@@ -88,22 +96,20 @@ class HammingIndex:
     @property
     def n_bits(self) -> int:
         """Width of the codes."""
-        return self._n_bits
+        return self._store.n_bits
 
     @property
     def ids(self) -> Ids:
         """All ids, ascending (read-only)."""
-        ids = self._now().ids.view()
-        ids.flags.writeable = False
-        return ids
+        return self._store.ids()
 
     def __len__(self) -> int:
-        return len(self._now())
+        return len(self._store)
 
     def __contains__(self, id: object) -> bool:
         if not isinstance(id, (int, np.integer)) or not -(1 << 63) <= id < 1 << 63:
             return False
-        return bool(self._now().find(np.array([id], np.int64))[0][0])
+        return bool(self._store.here(np.array([id], np.int64))[0])
 
     def __iter__(self) -> Iterator[tuple[Ids, Codes]]:
         return self.blocks()
@@ -112,69 +118,35 @@ class HammingIndex:
         """(ids, codes) in order of id, ``size`` at a time, as they were when the iteration began."""
         if size < 1:
             raise ParameterError("HammingIndex.blocks", "size", "at least 1", size)
-        rows = self._now()
-        return ((rows.ids[i : i + size].copy(), rows.codes[i : i + size].copy()) for i in range(0, len(rows), size))
+        return self._store.blocks(size)
 
     def get(self, ids: ArrayLike) -> Codes:
         """The codes of some ids."""
-        wanted, rows = _check_ids(ids), self._now()
-        return rows.codes[_positions(rows, wanted)]
+        return self._store.get(check_ids(ids))
 
     def add(self, codes: ArrayLike, ids: ArrayLike | None = None) -> Ids:
         """Add codes and return their ids; without ``ids`` they count on from the highest one ever used."""
-        packed = check_codes(codes, self._n_bits)
-        given = None if ids is None else _check_ids(ids, len(packed))
-        if given is not None and len(np.unique(given)) != len(given):
-            raise DataError(f"Ids must differ from each other. Got {_first_repeated(given)} more than once.")
-
-        def plan(rows: Rows, state: State) -> tuple[Change, int]:
-            nonlocal given
-            if given is None:
-                if state.last_id + len(packed) > np.iinfo(np.int64).max:
-                    raise DataError("No higher ids are left to give out; ids must be given.")
-                new, ordered = np.arange(state.last_id + 1, state.last_id + 1 + len(packed)), packed
-                given = new
-            else:
-                order = np.argsort(given, kind="stable")
-                new, ordered = given[order], packed[order]
-                here, _ = rows.find(new)
-                if here.any():
-                    raise DataError(
-                        f"Ids must be new. Id {new[here][0]} is in the index already; replace() changes its code."
-                    )
-            return Change(_NO_IDS, new, ordered), max(state.last_id, int(new[-1]))
-
-        if len(packed):
-            self._change(plan)
-        return _NO_IDS if given is None else given
+        packed = check_codes(codes, self.n_bits)
+        given = None if ids is None else check_ids(ids, len(packed))
+        if given is not None:
+            check_different(given)
+        return self._store.add(given, packed) if len(packed) else NO_IDS.copy()
 
     def remove(self, ids: ArrayLike) -> int:
         """Remove codes by id and return how many; an id that is not there is an error."""
-        gone = np.unique(_check_ids(ids))
-
-        def plan(rows: Rows, state: State) -> tuple[Change, int]:
-            _positions(rows, gone)
-            return Change(gone, _NO_IDS, np.empty((0, self._n_bits // 8), np.uint8)), state.last_id
-
+        gone = np.unique(check_ids(ids))
         if len(gone):
-            self._change(plan)
+            self._store.remove(gone)
         return len(gone)
 
     def replace(self, codes: ArrayLike, ids: ArrayLike) -> None:
         """Give ids that are in the index other codes, all at once."""
-        packed = check_codes(codes, self._n_bits)
-        changed = _check_ids(ids, len(packed))
+        packed = check_codes(codes, self.n_bits)
+        changed = check_ids(ids, len(packed))
+        check_different(changed)
         order = np.argsort(changed, kind="stable")
-        ordered = changed[order]
-        if len(np.unique(ordered)) != len(ordered):
-            raise DataError(f"Ids must differ from each other. Got {_first_repeated(ordered)} more than once.")
-
-        def plan(rows: Rows, state: State) -> tuple[Change, int]:
-            _positions(rows, ordered)
-            return Change(ordered, ordered, packed[order]), state.last_id
-
         if len(packed):
-            self._change(plan)
+            self._store.replace(changed[order], packed[order])
 
     def search(
         self, codes: ArrayLike, k: int, *, allowed: ArrayLike | None = None, threads: int | None = None
@@ -184,14 +156,10 @@ class HammingIndex:
         ``allowed`` restricts the search to some ids, given as integers (ids that are not in the index are passed over)
         or as a boolean mask over `ids`. Both results have min(k, codes that may be found) columns.
         """
-        queries, rows, positions = self._asked(codes, allowed)
+        queries, chosen = self._asked(codes, allowed)
         if not isinstance(k, (int, np.integer)) or isinstance(k, bool) or k < 1:
             raise ParameterError("HammingIndex.search", "k", "an integer of at least 1", k)
-        k = min(int(k), len(rows) if positions is None else len(positions))
-        if not k or not len(queries):
-            return np.empty((len(queries), k), np.int32), np.empty((len(queries), k), np.int64)
-        distances, found = self._engine.top_k(rows, queries, k, allowed=positions, threads=self._workers(threads))
-        return distances, rows.ids[found]
+        return self._store.search(queries, int(k), chosen, self._workers(threads))
 
     def range_search(
         self, codes: ArrayLike, radius: int, *, allowed: ArrayLike | None = None, threads: int | None = None
@@ -200,45 +168,22 @@ class HammingIndex:
 
         Query q's lie from ``offsets[q]`` to ``offsets[q + 1]``, in order of (distance, id).
         """
-        queries, rows, positions = self._asked(codes, allowed)
+        queries, chosen = self._asked(codes, allowed)
         if not isinstance(radius, (int, np.integer)) or isinstance(radius, bool) or radius < 0:
             raise ParameterError("HammingIndex.range_search", "radius", "an integer of at least 0", radius)
-        if not len(queries) or not len(rows) or (positions is not None and not len(positions)):
-            return np.zeros(len(queries) + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.int64)
-        offsets, distances, found = self._engine.within(
-            rows, queries, int(radius), allowed=positions, threads=self._workers(threads)
-        )
-        return offsets, distances, rows.ids[found]
+        return self._store.range_search(queries, int(radius), chosen, self._workers(threads))
 
     def compact(self) -> None:
-        """Give back spare memory, and on disk merge small blocks and return what removals have left."""
-        with self._lock:
-            rows = self._now() if self._storage is None else self._storage.compact()
-            trimmed = Rows(self._n_bits // 8, len(rows))
-            trimmed.ids[:], trimmed.codes[:] = rows.ids, rows.codes
-            if self._storage is None:
-                self._rows = trimmed
-            else:
-                self._storage.rows = trimmed
+        """Give back spare memory; in a file or on a server, what removals have left."""
+        self._store.compact()
 
     def stats(self) -> dict[str, Any]:
-        """Number of codes, bytes in memory, engine, and for a file its path and size."""
-        with self._lock:
-            rows = self._now()
-            known = {
-                "n_bits": self._n_bits,
-                "count": len(rows),
-                "memory_bytes": rows.nbytes,
-                "engine": self._engine.name,
-            }
-            return {**known, **self._engine.stats(), **({} if self._storage is None else self._storage.stats())}
+        """Number of codes and engine; bytes in memory, path and size of a file, or the address of a server."""
+        return self._store.stats()
 
     def close(self) -> None:
-        """Let go of the file; an index in memory is left as it is."""
-        with self._lock:
-            if self._storage is not None:
-                self._storage.close()
-                self._closed = True
+        """Let go of the file or the server; an index in memory is left as it is."""
+        self._store.close()
 
     def __enter__(self) -> HammingIndex:
         return self
@@ -249,41 +194,18 @@ class HammingIndex:
         self.close()
 
     def __repr__(self) -> str:
-        where = "in memory" if self._storage is None else f"in {self._storage.path}"
-        return f"<HammingIndex of {self._n_bits} bits {where}>"
+        return f"<HammingIndex of {self.n_bits} bits {self._store}>"
 
-    def _now(self) -> Rows:
-        """The rows as they are now, whoever wrote them."""
-        with self._lock:
-            if self._storage is None:
-                return self._rows
-            if self._closed:
-                raise IndexFileError(f"The index {self._storage.path} is closed; open it again.")
-            return self._storage.refresh()
+    @property
+    def _storage(self) -> Storage | None:
+        return self._store.storage if isinstance(self._store, LocalStore) else None
 
-    def _change(self, plan: Callable[[Rows, State], tuple[Change, int]]) -> None:
-        with self._lock:
-            rows = self._now()
-            if self._storage is not None:
-                self._storage.change(plan)
-                return
-            change, last_id = plan(rows, self._state)
-            self._rows = change.apply(rows)
-            self._state = State(self._n_bits, last_id=last_id)
-
-    def _asked(self, codes: ArrayLike, allowed: ArrayLike | None) -> tuple[Codes, Rows, Ints | None]:
-        queries, rows = check_codes(codes, self._n_bits, what="Query codes"), self._now()
+    def _asked(self, codes: ArrayLike, allowed: ArrayLike | None) -> tuple[Codes, NDArray[Any] | None]:
+        queries = check_codes(codes, self.n_bits, what="Query codes")
         if allowed is None:
-            return queries, rows, None
+            return queries, None
         chosen = np.asarray(allowed)
-        if chosen.dtype == bool:
-            if chosen.shape != (len(rows),):
-                raise DataError(
-                    f"A mask must have one entry for each of {len(rows)} codes. Got shape {chosen.shape} instead."
-                )
-            return queries, rows, np.flatnonzero(chosen)
-        here, positions = rows.find(np.unique(_check_ids(chosen)))
-        return queries, rows, positions[here].astype(np.int64, copy=False)
+        return queries, chosen if chosen.dtype == bool else np.unique(check_ids(chosen))
 
     def _workers(self, threads: int | None) -> int | None:
         return self._threads if threads is None else _check_threads(threads)
@@ -293,36 +215,6 @@ def _check_threads(threads: int | None) -> int | None:
     if threads is not None and (not isinstance(threads, (int, np.integer)) or threads < 1):
         raise ParameterError("HammingIndex", "threads", "at least 1, or None for all cores", threads)
     return None if threads is None else int(threads)
-
-
-def _check_ids(ids: ArrayLike, count: int | None = None) -> Ids:
-    """Ids as a vector of 64-bit integers, or why they are none."""
-    given = np.asarray(ids)
-    if given.size == 0:
-        given = given.astype(np.int64)
-    if given.dtype == object and all(isinstance(id, (int, np.integer)) for id in given.ravel()):
-        raise DataError("Ids must be 64-bit integers. Got larger ones.")
-    if given.ndim != 1 or given.dtype.kind not in "iu":
-        raise DataError(f"Ids must be a vector of integers. Got {given.dtype} of shape {given.shape} instead.")
-    if given.dtype == np.uint64 and given.size and int(given.max()) > np.iinfo(np.int64).max:
-        raise DataError(f"Ids must be 64-bit integers. Got {given.max()} instead.")
-    if count is not None and len(given) != count:
-        raise DataError(f"There must be one id for each of {count} codes. Got {len(given)} instead.")
-    return given.astype(np.int64)
-
-
-def _positions(rows: Rows, ids: Ids) -> Ints:
-    here, positions = rows.find(ids)
-    if not here.all():
-        missing = ids[~here]
-        others = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
-        raise DataError(f"Ids must be in the index. Id {missing[0]}{others} is not.")
-    return positions
-
-
-def _first_repeated(ids: Ids) -> int:
-    values, counts = np.unique(ids, return_counts=True)
-    return int(values[counts > 1][0])
 
 
 def _warm_up(index: HammingIndex) -> None:

@@ -1,5 +1,5 @@
-// The page. What is shown is told by the address after "#": text=..., like=ID, code=HEX, image=HEX (the code of an image
-// that was dropped or pasted), each with label=... if wanted; label=... alone browses; tab=collection is the overview.
+// The page. What is shown is told by the address after "#": text=..., like=ID, code=HEX, image=HEX~N (the code of an image
+// that was dropped or pasted, and the generation that it is of), each with label=... if wanted; label=... alone browses; tab=collection is the overview.
 // So the back button works, and an address can be kept or shared. Nothing from the server is ever taken for HTML.
 
 import { strip } from "/charts.js";
@@ -11,7 +11,7 @@ const STEP = 24, CACHED = 30, MEGABYTE = 1e6;
 const $ = (id) => document.getElementById(id);
 const page = {
   stats: null, // what the server told about the collection
-  images: new Map(), // code -> { file, url } of images that were searched with
+  images: new Map(), // value of the route -> { file, url } of images that were searched with
   answers: new Map(), // route -> answer, so that going back is instant
   places: new Map(), // route -> how far it was scrolled
   shown: null, // the route on screen
@@ -50,7 +50,11 @@ function ask(route, k, signal) {
     body.append("image", kept.file, "image");
     return api(`/api/search?${parts}`, { method: "POST", body, signal });
   }
-  parts.set(route.kind === "image" ? "code" : route.kind, route.value);
+  if (route.kind === "image") {
+    const [code, generation] = route.value.split("~");
+    parts.set("code", code);
+    if (generation) parts.set("generation", generation);
+  } else parts.set(route.kind, route.value);
   return api(`/api/search?${parts}`, { signal });
 }
 
@@ -275,8 +279,9 @@ async function searchBy(file) {
     const body = new FormData();
     body.append("image", held.file, "image");
     const answer = await api(`/api/search?${parts}`, { method: "POST", body, signal: request.signal });
-    page.images.set(answer.code, held);
-    const route = { kind: "image", value: answer.code, label };
+    const value = `${answer.code}~${answer.generation}`;
+    page.images.set(value, held);
+    const route = { kind: "image", value, label };
     remember(addressOf(route), answer);
     go(route);
   } catch (error) {

