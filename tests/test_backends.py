@@ -172,8 +172,9 @@ def test_packing(n_bits, n):
 FITS = {
     "default": lambda **other: fh.AGSFH(n_bits=32, random_state=0, **other),
     "linear map": lambda **other: fh.AGSFH(n_bits=32, random_state=0, feature_map="linear", **other),
-    "refined": lambda **other: fh.AGSFH(n_bits=32, random_state=0, n_refinements=2, fusion="hadamard", **other),
-    "a sample": lambda **other: fh.AGSFH(n_bits=32, random_state=0, spectrum_rows=900, **other),
+    "refined": lambda **other: fh.AGSFH(n_bits=32, random_state=0, n_refinements=2, dtype="float64", **other),
+    "hadamard": lambda **other: fh.AGSFH(n_bits=32, random_state=0, fusion="hadamard", **other),
+    "a sample": lambda **other: fh.AGSFH(n_bits=32, random_state=0, spectrum_rows=900, n_kernel_anchors=100, **other),
     "double": lambda **other: fh.AGSFH(n_bits=32, random_state=0, dtype="float64", **other),
     "paper": lambda **other: fh.AGSFH(n_bits=32, random_state=0, preset="paper", n_anchors=200, max_iter=5, **other),
     "regression": lambda **other: fh.hashers.make("regression", n_bits=32, random_state=0, **other),

@@ -47,7 +47,8 @@ def test_optional_packages_stay_out_of_a_fit():
         "fh.hashers.make('random', n_bits=8, random_state=0).fit(views)\n"
     )
     loaded = {name.partition(".")[0] for name in modules_after(code)}
-    assert not loaded & {"faiss", "h5py", "matplotlib", "pandas", "torch", "typer", "rich"}
+    # pandas is not ours: scikit-learn looks for it where it is installed.
+    assert not loaded & {"faiss", "h5py", "matplotlib", "torch", "typer", "rich", "dask", "zarr", "pymilvus", "psycopg"}
 
 
 @pytest.mark.parametrize("name", fusehash.__all__)

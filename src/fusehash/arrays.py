@@ -122,6 +122,12 @@ def check_device(device: str) -> None:
         raise DataError(f"device={device!r} must be there for {library.__name__}. It says: {reason}") from None
 
 
+def load_linear_algebra(like: Array) -> None:
+    """Load the solvers of a device now: PyTorch cannot do so on several threads at once."""
+    if hasattr(like, "detach"):
+        cholesky(zeros((1, 1), like) + 1.0)
+
+
 def zeros(shape: tuple[int, ...], like: Array, dtype: str = "float64") -> Array:
     """Zeros in the place of another array."""
     xp = namespace(like)
@@ -138,11 +144,23 @@ def take_rows(array: Array, rows: Any) -> Array:
     return array[beside(np.flatnonzero(index) if index.dtype == bool else index.astype(np.int64), array)]
 
 
+def not_below_zero(X: Array) -> Array:
+    """max(X, 0), in place where the library can."""
+    if isinstance(X, np.ndarray):
+        return np.maximum(X, 0.0, out=X)
+    return X.clamp_(min=0.0) if hasattr(X, "clamp_") else namespace(X).clip(X, 0.0, None)
+
+
 def squares(X: Array) -> Array:
     """||x||^2 of every row."""
+    return dots(X, X)
+
+
+def dots(X: Array, Y: Array) -> Array:
+    """<x, y> of every pair of rows."""
     if isinstance(X, np.ndarray):
-        return np.einsum("ij,ij->i", X, X)
-    return namespace(X).sum(X * X, axis=1)
+        return np.einsum("ij,ij->i", X, Y)
+    return namespace(X).linalg.vecdot(X, Y, axis=1)
 
 
 # -- linear algebra that the Array API does not name, or NumPy's fast path has a better way for ----------------------

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fusehash.arrays import Array, beside, cast, is_foreign, namespace, zeros
+from fusehash.arrays import Array, cast, is_foreign, namespace, zeros
 from fusehash.errors import DataError
 
 Codes = NDArray[np.uint8]
@@ -39,8 +39,13 @@ def _pack_foreign(signs: Array) -> Codes:
     ones = cast(signs > 0, "uint8")
     if n_bits % 8:
         ones = xp.concat([ones, zeros((n, -n_bits % 8), ones, "uint8")], axis=1)
-    shifts = beside(np.uint8(1) << np.arange(8, dtype=np.uint8), signs)
-    return xp.sum(xp.reshape(ones, (n, n_bytes(n_bits), 8)) * shifts, axis=2, dtype=xp.uint8)
+    return xp.sum(xp.reshape(ones, (n, n_bytes(n_bits), 8)) << _places(signs), axis=2, dtype=xp.uint8)
+
+
+def _places(like: Array) -> Array:
+    """0 to 7, made where they are needed."""
+    xp = namespace(like)
+    return xp.arange(8, dtype=xp.uint8, device=like.device)
 
 
 def unpack(codes: ArrayLike, n_bits: int) -> NDArray[np.int8]:
@@ -54,8 +59,7 @@ def unpack_beside(codes: Array, n_bits: int, dtype: str) -> Array:
     """The same as a matrix of any library and precision, where the codes are."""
     if not is_foreign(codes):
         return unpack(codes, n_bits).astype(dtype)
-    shifts = beside(np.arange(8, dtype=np.uint8), codes)
-    ones = (codes[:, :, None] >> shifts) & 1
+    ones = (codes[:, :, None] >> _places(codes)) & 1
     return 2.0 * cast(namespace(codes).reshape(ones, (len(codes), -1)), dtype)[:, :n_bits] - 1.0
 
 

@@ -17,9 +17,11 @@ from fusehash.arrays import (
     Array,
     beside,
     cast,
+    is_accelerated,
     is_numpy,
     namespace,
     nearest_columns,
+    not_below_zero,
     precision,
     put_rows,
     squares,
@@ -40,7 +42,7 @@ def squared_distances(X: Array, T: Array) -> Array:
     D *= -2.0
     D += squares(X)[:, None]
     D += squares(T)
-    return np.maximum(D, 0.0, out=D) if xp is np else xp.clip(D, 0.0, None)
+    return not_below_zero(D)
 
 
 def choose_anchors(
@@ -194,10 +196,9 @@ def neighbour_graph(X: Array, anchors: Array, k: int, has_anchor: NDArray[np.boo
     """Dense (n, P) anchor graph of a block of rows; anchors that are missing in this view get no edges."""
     columns = None if has_anchor is None or has_anchor.all() else np.flatnonzero(has_anchor)
     points = anchors if columns is None else take_rows(anchors, columns)
-    if is_numpy(X):
-        index, weights = anchor_weights(X.astype(np.float64), points.astype(np.float64), min(k, len(points)))
-    else:  # a device is fast in single precision; the weights are continuous, so it hardly matters
-        index, weights = anchor_weights(X, points, min(k, len(points)))
+    # A GPU is fast in single precision; the weights are continuous, so it hardly matters.
+    dtype = precision(X) if is_accelerated(X) else "float64"
+    index, weights = anchor_weights(cast(X, dtype), cast(points, dtype), min(k, len(points)))
     if columns is not None:
         index = beside(columns, X)[index]
     shape = len(X), len(anchors)
@@ -205,7 +206,7 @@ def neighbour_graph(X: Array, anchors: Array, k: int, has_anchor: NDArray[np.boo
         graph = np.zeros(shape, X.dtype)
         np.put_along_axis(graph, index, weights.astype(X.dtype), axis=1)
         return graph
-    return put_rows(shape, index, weights)
+    return put_rows(shape, index, cast(weights, precision(X)))
 
 
 FUSIONS = ("mean", "hadamard", "geometric")

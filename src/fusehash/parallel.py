@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,8 +21,13 @@ Block = TypeVar("Block")
 Result = TypeVar("Result")
 
 
+_here = threading.local()  # `is_worker`: this thread is one of several that share the cores
+
+
 def n_cores() -> int:
-    """Cores this process may use."""
+    """Cores that the caller may use: one inside a thread of `map_blocks`, where the others are taken."""
+    if getattr(_here, "is_worker", False):
+        return 1
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on this platform
@@ -43,6 +49,10 @@ def one_blas_thread() -> AbstractContextManager[Any]:
     return limit
 
 
+def _become_worker() -> None:
+    _here.is_worker = True
+
+
 def map_blocks(
     work: Callable[[Block], Result], blocks: Iterable[Block], n_threads: int | None = None
 ) -> Iterator[Result]:
@@ -53,7 +63,7 @@ def map_blocks(
             for block in blocks:
                 yield work(block)
             return
-        with ThreadPoolExecutor(n_threads) as pool:
+        with ThreadPoolExecutor(n_threads, initializer=_become_worker) as pool:
             waiting: deque[Future[Result]] = deque()
             try:
                 for block in blocks:

@@ -19,8 +19,11 @@ from fusehash.errors import DataError
 from fusehash.parallel import map_blocks
 from fusehash.views import PairedViews
 
-# Rows of a block on a device, where starting a kernel costs as much as thousands of rows.
-DEVICE_ROWS = 65_536
+# Rows of a block on a device, where starting a kernel costs as much as thousands of rows: as many as its memory holds
+# several times over, within these limits.
+DEVICE_ROWS = 16_384
+MANY_DEVICE_ROWS = 262_144
+DEVICE_BYTES_A_ROW = 2**18
 # Entries of a dense block on the host; bounds memory whatever the width of a view.
 BLOCK_ENTRIES = 2**21
 Result = TypeVar("Result")
@@ -99,8 +102,17 @@ class Passes:
         return isinstance(self.like, np.ndarray) and self.views.in_memory
 
     def select(self, rows: NDArray[np.intp]) -> Passes:
-        """Passes over some rows only."""
-        return Passes(self.views, self.n_threads, self.device, rows)
+        """Passes over some rows only; those of stored views are read once, here, and kept in memory."""
+        if self.selection is not None:
+            rows = self.selection[rows]
+        if self.views.in_memory:
+            return Passes(self.views, self.n_threads, self.device, rows)
+        present = {name: mask[rows] for name, mask in self.views.present.items()}
+        return Passes(PairedViews(self._gather(rows), present=present), self.n_threads, self.device)
+
+    def _gather(self, rows: NDArray[np.intp]) -> dict[str, Any]:
+        """Some rows of every view in memory, as they are stored."""
+        return {name: take_rows(view, rows) for name, view in self.views.items()}
 
     def take(self, name: str, rows: NDArray[np.intp]) -> Array:
         """A few rows of one view, dense, where the work is done; rows in which it is missing come as zeros."""
@@ -124,10 +136,15 @@ class Passes:
 
     # -- passes --------------------------------------------------------------------------------------------------
 
+    def rows_a_block(self, size: int) -> int:
+        """Rows of a block; `size` is what suits the host."""
+        if is_accelerated(self.like):
+            return device_rows(self.like)
+        return max(min(size, BLOCK_ENTRIES // max(self.n_features.values())), min(size, 256))
+
     def blocks(self, size: int) -> list[slice]:
         """Slices that cover the rows in order; `size` is what suits the host."""
-        widest = max(self.n_features.values())
-        size = DEVICE_ROWS if is_accelerated(self.like) else max(min(size, BLOCK_ENTRIES // widest), min(size, 256))
+        size = self.rows_a_block(size)
         return [slice(start, min(start + size, self.n_rows)) for start in range(0, self.n_rows, size)]
 
     def each(self, work: Callable[[Block], Result], blocks: Iterable[slice]) -> Iterator[Result]:
@@ -143,6 +160,17 @@ class Passes:
             return work(block, *(take_rows(array, block.rows) for array in given))
 
         return merged(self.each(of_block, self.blocks(size)))
+
+
+def device_rows(array: Array) -> int:
+    """Rows of a block where an array is."""
+    library, _ = place(array)
+    if library == "torch" and is_accelerated(array):
+        import torch
+
+        _, total = torch.cuda.mem_get_info(array.device)
+        return int(np.clip(total // DEVICE_BYTES_A_ROW, DEVICE_ROWS, MANY_DEVICE_ROWS))
+    return 4 * DEVICE_ROWS
 
 
 def merged(parts: Iterable[tuple[Lines | None, Any]]) -> tuple[Lines | None, Any]:

@@ -21,7 +21,20 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from fusehash.arrays import Array, beside, cast, host, is_numpy, namespace, precision, squares, zeros
+from fusehash import simplex_cuda
+from fusehash.arrays import (
+    Array,
+    beside,
+    cast,
+    dots,
+    host,
+    is_numpy,
+    namespace,
+    not_below_zero,
+    precision,
+    squares,
+    zeros,
+)
 
 Floats = NDArray[np.float64]
 
@@ -78,8 +91,11 @@ def project_rows(Y: Array) -> Array:
     """Project every row of Y (n, P) onto the simplex (Eq. 26)."""
     if not is_numpy(Y):
         xp = namespace(Y)
+        tau = zeros((len(Y),), Y, precision(Y)) - 1.0
+        if simplex_cuda.can_take(Y):
+            return simplex_cuda.step(Y, None, 1.0, tau, None)[0]
         shifted = Y - xp.max(Y, axis=1, keepdims=True)
-        return xp.clip(shifted - thresholds(shifted, zeros((len(Y),), Y, precision(Y)) - 1.0)[:, None], 0.0, None)
+        return not_below_zero(shifted - thresholds(shifted, tau)[:, None])
     projected = np.array(Y, dtype=np.float64, order="C")
     _project_rows(projected)
     return projected
@@ -90,7 +106,7 @@ def thresholds(Y: Array, start: Array) -> Array:
     xp, dtype = namespace(Y), precision(Y)
     tau, last = start, None
     for _ in range(Y.shape[1] + 2):
-        gap = xp.clip(Y - tau[:, None], 0.0, None)
+        gap = not_below_zero(Y - tau[:, None])
         count = xp.count_nonzero(gap, axis=1)
         found = count > 0
         change = (xp.sum(gap, axis=1) - 1.0) / cast(xp.where(found, count, xp.ones_like(count)), dtype)
@@ -98,8 +114,10 @@ def thresholds(Y: Array, start: Array) -> Array:
         done = xp.abs(change) <= ROUNDING[dtype] * xp.abs(tau)
         if last is not None and bool(xp.all(found & (done | (count == last)))):
             break
-        # A start right of every entry: step to the leftmost possible root.
-        tau, last = xp.where(found, tau + change, xp.max(Y, axis=1) - 1.0), xp.where(found, count, -1 - count)
+        if bool(xp.all(found)):
+            tau, last = tau + change, count
+        else:  # a start right of every entry: step to the leftmost possible root
+            tau, last = xp.where(found, tau + change, xp.max(Y, axis=1) - 1.0), xp.where(found, count, -1 - count)
     return tau
 
 
@@ -110,13 +128,15 @@ def step(Y: Array, linear: Array, scale: float, keep: float, Z: Array, S: Array,
         _step(Y, linear, scale, keep, Z, S, tau, norms)
         return Y, tau, norms
     xp = namespace(Y)
+    if keep:
+        Y += (keep / scale) * Z
+    if simplex_cuda.can_take(Y):
+        return simplex_cuda.step(Y, linear, scale, tau, S)
     Y *= scale
     Y += linear
-    if keep:
-        Y += keep * Z
     tau = thresholds(Y, tau)
-    new = xp.clip(Y - tau[:, None], 0.0, None)
-    return new, tau, xp.stack([squares(new), xp.sum(new * linear, axis=1), squares(new - S)], axis=1)
+    new = not_below_zero(Y - tau[:, None])
+    return new, tau, xp.stack([squares(new), dots(new, linear), squares(new - S)], axis=1)
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
@@ -148,7 +168,7 @@ def advance(new: Array, S: Array, Z: Array, moved: Array, momentum: Array, needs
         _advance(new, S, Z, moved, momentum, needs_z)
         return S, Z
     xp = namespace(new)
-    accepted = xp.where(moved[:, None], new, S)
+    accepted = new if bool(xp.all(moved)) else xp.where(moved[:, None], new, S)
     if needs_z:
         Z = accepted + momentum[:, None] * (accepted - S)  # the momentum of a row that stayed is 0
     return accepted, Z
@@ -182,6 +202,22 @@ class LowRankHessian:
         if self.U.shape[1] == 0:
             return 0.0
         return float(np.linalg.eigvalsh(host(cast(self.U.T @ self.U, "float64")))[-1])
+
+    def prepare(self) -> None:
+        """Compute what all blocks share, before they do so at once."""
+        if self.has_inverse:
+            self.inverse_core  # noqa: B018
+        self.lipschitz  # noqa: B018
+
+    @property
+    def has_inverse(self) -> bool:
+        return self.ridge > 0.0 and (self.sign < 0 or self.structure < self.ridge * (1.0 - 1e-9))
+
+    @cached_property
+    def inverse_core(self) -> Array:
+        """sign * (ridge I - sign U'U)^-1, the small matrix of the Woodbury identity."""
+        core = np.eye(self.U.shape[1]) * self.ridge - self.sign * host(cast(self.U.T @ self.U, "float64"))
+        return cast(beside(self.sign * np.linalg.inv(core), self.U), precision(self.U))
 
     @cached_property
     def lipschitz(self) -> float:
@@ -234,7 +270,7 @@ def minimise_rows(
     def objective(square: Array, inner: Array, low_rank: Array) -> Array:
         return hessian.ridge * square - sign * squares(low_rank) - lipschitz * inner
 
-    value = objective(squares(S), xp.sum(S * scaled, axis=1) if xp is not np else np.einsum("ij,ij->i", S, scaled), SU)
+    value = objective(squares(S), dots(S, scaled), SU)
     for _ in range(max_iter):
         new = np.matmul(ZU, U.T, out=new) if xp is np else ZU @ U.T
         new, tau, norms = step(new, scaled, 2.0 * sign / lipschitz, keep, Z, S, tau)
@@ -247,14 +283,17 @@ def minimise_rows(
         moved = new_value <= value + ROUNDING[dtype] * xp.abs(value)
         if as_printed:
             moved = moved | ~moved
+        # Nearly always all rows have moved, and then nothing has to be chosen row by row.
+        choose = taking_all if bool(xp.all(moved)) else xp.where
+        rows = moved[:, None]
         c_next = (1.0 + xp.sqrt(1.0 + 4.0 * (c if as_printed else c * c))) / 2.0  # Eq. 24
-        momentum = xp.where(moved, (c - 1.0) / c_next, xp.zeros_like(c))
+        momentum = choose(moved, (c - 1.0) / c_next, xp.zeros_like(c))
         has_momentum = bool(xp.any(momentum != 0.0))
-        ZU = xp.where(moved[:, None], new_U + momentum[:, None] * (new_U - SU), SU)  # Eq. 23, seen through U
+        ZU = choose(rows, new_U + momentum[:, None] * (new_U - SU), SU)  # Eq. 23, seen through U
         S, Z = advance(new, S, Z, moved, momentum, keep != 0.0)
-        SU = xp.where(moved[:, None], new_U, SU)
-        value = xp.where(moved, new_value, value)
-        c = xp.where(moved, c_next, xp.ones_like(c))
+        SU = choose(rows, new_U, SU)
+        value = choose(moved, new_value, value)
+        c = choose(moved, c_next, xp.ones_like(c))
         if trace is not None:
             trace.append(float(xp.sum(value - shift)))
         if bool(xp.all(moved & settled)):
@@ -262,14 +301,17 @@ def minimise_rows(
     return S
 
 
+def taking_all(condition: Array, new: Array, old: Array) -> Array:
+    """`where` for a condition that holds everywhere."""
+    return new
+
+
 def _first_point(hessian: LowRankHessian, linear: Array) -> Array:
     """Projection of Eq. 27, s0 = (2H)^-1 l (by the Woodbury identity), or of l itself where H has no such inverse."""
     U, ridge = hessian.U, hessian.ridge
-    if ridge <= 0.0 or (hessian.sign > 0 and hessian.structure >= ridge * (1.0 - 1e-9)):
+    if not hessian.has_inverse:
         return project_rows(linear)
-    core = np.eye(U.shape[1]) * ridge - hessian.sign * host(cast(U.T @ U, "float64"))
-    inverse = cast(beside(hessian.sign * np.linalg.inv(core), U), precision(linear))
-    first = (linear @ U) @ inverse @ U.T
+    first = (linear @ U) @ hessian.inverse_core @ U.T
     first += linear
     first /= 2.0 * ridge
     if not is_numpy(first):

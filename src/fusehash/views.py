@@ -14,7 +14,18 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fusehash.arrays import Array, beside, cast, host, is_foreign, namespace, take_rows, zeros
+from fusehash.arrays import (
+    Array,
+    beside,
+    cast,
+    host,
+    is_accelerated,
+    is_foreign,
+    namespace,
+    precision,
+    take_rows,
+    zeros,
+)
 from fusehash.errors import DataError
 from fusehash.streams import StoredMatrix, is_block_stream, open_blocks, open_view
 from fusehash.streams.checked import check_stored
@@ -156,7 +167,7 @@ class PairedViews(Mapping[str, Any]):
         if name not in self.present:
             return dense
         seen = beside(self.present[name][rows], dense)[:, None]
-        return namespace(dense).where(seen, dense, zeros((1, 1), dense))
+        return namespace(dense).where(seen, dense, zeros((1, 1), dense, precision(dense)))
 
     def blocks(self, size: int = BLOCK_ROWS) -> Iterator[slice]:
         """Row slices that cover the data in order."""
@@ -279,9 +290,9 @@ def _check_finite(matrix: Any, name: str, *, allow_missing: bool) -> tuple[Any, 
 
 
 def to_dense(block: Any) -> Array:
-    """A small cut of a view as a dense matrix in double precision."""
+    """A small cut of a view as a dense matrix in double precision (on a GPU, single stays single: bytes are time)."""
     if is_foreign(block):
-        return cast(block, "float64")
+        return block if is_accelerated(block) and precision(block) == "float32" else cast(block, "float64")
     if sp.issparse(block):
         block = block.toarray()
     return np.asarray(block, dtype=np.float64)

@@ -76,6 +76,9 @@ def _per_query(
     rank_cut = {"best": tie_kernels.best_ap, "worst": tie_kernels.worst_ap}.get(ties, tie_kernels.expected_ap)
 
     def work(block: slice) -> None:
+        if ranking.is_hamming and rule.cut == "rank" and ties in ("expected", "stable"):
+            ranking.average_precisions(block, relevance.hits(block), cut, ties == "stable", values, has_relevant)
+            return
         for query, hits in enumerate(relevance.hits(block), block.start):
             sizes, found = ranking.group_hits(query, hits, stable=ties == "stable")
             has_relevant[query] = found.any()

@@ -55,6 +55,9 @@ def _partner_positions(ranking: Ranking) -> NDArray[np.int64]:
     positions = np.zeros((3, ranking.n_queries), dtype=np.int64)
 
     def work(block: slice) -> None:
+        if ranking.is_hamming:
+            ranking.partners(block, positions)
+            return
         for query in range(block.start, block.stop):
             positions[:, query] = kernels.partner_position(ranking.levels(query)[0], query)
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fusehash.bits import check_codes, n_bytes
 from fusehash.errors import DataError
-from fusehash.evaluation import kernels
+from fusehash.evaluation import batch_kernels, kernels
 from fusehash.parallel import n_cores
 
 # Entries of relevance (one byte to eight each) that a block of queries may hold at once, per thread.
@@ -53,6 +53,30 @@ class Ranking:
     def max_distance(self) -> int:
         """The largest Hamming distance that the codes allow."""
         return 8 * int(self._codes.shape[1])
+
+    @property
+    def is_hamming(self) -> bool:
+        """Whether queries are codes, not projections."""
+        return not self.asymmetric
+
+    def average_precisions(
+        self,
+        block: slice,
+        relevant: NDArray[np.uint8],
+        k: int,
+        stable: bool,
+        values: NDArray[np.float64],
+        has_relevant: NDArray[np.bool_],
+    ) -> None:
+        """AP@k of a block of codes, into their places of `values`."""
+        batch_kernels.ap_of_queries(
+            self._queries[block], self._words, self.max_distance + 1, np.ascontiguousarray(relevant), k, stable,
+            values[block], has_relevant[block],
+        )  # fmt: skip
+
+    def partners(self, block: slice, positions: NDArray[np.int64]) -> None:
+        """Where the partners of a block of codes stand: nearer, tied before, tied."""
+        batch_kernels.partners_of_queries(self._queries[block], self._words, block.start, positions[:, block])
 
     def levels(self, query: int, *, stable: bool = False) -> tuple[NDArray[np.int32], int]:
         """A level per item (smaller is nearer, equal is tied) and the number of levels; stable: ranks, without ties."""

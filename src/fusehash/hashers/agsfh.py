@@ -16,6 +16,7 @@ from fusehash.hashers.agsfh_graph import ComputedGraph, GraphRows, StoredGraph
 from fusehash.hashers.base import Progress
 from fusehash.hashers.closed_form_fit import SPECTRUM_ROWS, Sizes, fit_closed_form, fix, usual_anchors
 from fusehash.hashers.closed_form_maps import Choices, Fitted
+from fusehash.hashers.incremental import Incremental
 from fusehash.hashers.linear import CentredViews, LinearHasher
 from fusehash.hashers.nested import check_nested
 from fusehash.kernels import MAPS
@@ -37,7 +38,7 @@ PAPER_RIDGE = 1e-6
 STORED_EDGES = 2**26
 
 
-class AGSFH(LinearHasher):
+class AGSFH(Incremental, LinearHasher):
     """Anchor Graph Structure Fusion Hashing (Wang, Yang, Zareapoor, Zheng 2022) and the default that beats it.
 
     Without a preset, the closed form of `fusehash.hashers.closed_form`: features of any kind are passed as they are,
@@ -108,6 +109,7 @@ class AGSFH(LinearHasher):
     labels_ : (n,) the component (cluster) of every training pair (paper).
     graph_share_ : share of the bits that the graph decided against the regression, in the last iteration (paper).
     means_, weights_ : per view, the training mean and W_m (paper).
+    sums_, drift_ : what `partial_fit` goes on from, and how stale the codes of earlier rows are (closed form).
     """
 
     method: ClassVar[str] = "agsfh"

@@ -12,6 +12,7 @@ iteration is one pass over row blocks with O(P^2 + d K) state, and S is never st
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +27,7 @@ from fusehash.hashers.linear import CentredViews, Products, projected
 from fusehash.passes import Block
 from fusehash.rotation import signs_of
 from fusehash.simplex import LowRankHessian, minimise_rows
-from fusehash.spectrum import top_eigenpairs, trace
+from fusehash.spectrum import gram_of, top_eigenpairs, trace
 from fusehash.views import Floats
 
 TERMS = ("structure", "approximation", "smoothness", "affinity", "regression")
@@ -108,6 +109,9 @@ def initial_state(
     exactly C of those are no clusters; the mean of the views' graphs holds together.
     """
     N, P, like = data.data.n_rows, A.n_anchors, data.data.like
+    drawing = ThreadPoolExecutor(1)  # shuffling takes as long as everything below
+    drawn = drawing.submit(random_codes, N, P, n_bits, streams["B"])
+    drawing.shutdown(wait=False)
     gram, mass = A.gram(data.data) if start is None else ((start.T @ start).toarray(), np.asarray(start.sum(0)).ravel())
     root = inverse_root(mass)
     eigenvalues, V = top_eigenpairs(gram * (root[:, None] * root), settings.n_clusters)
@@ -117,9 +121,10 @@ def initial_state(
         clusters = ClusterStep(StructureWeight(settings.n_clusters), settings.smoothness, start)
         clusters.prepare(V, eigenvalues, root)
         clusters.start(min(settings.n_neighbors, P - 1))
+    codes, Bs = drawn.result()
     return State(
-        codes=beside(bits.pack(balanced_signs(N, n_bits, streams["B"])), like),
-        Bs=beside(balanced_signs(P, n_bits, streams["B"]), like),
+        codes=beside(codes, like),
+        Bs=beside(Bs.astype(np.float64), like),
         W=W,
         V=V,
         scale=beside(np.ones(P), like),
@@ -128,10 +133,24 @@ def initial_state(
     )
 
 
-def balanced_signs(n: int, n_bits: int, rng: np.random.Generator) -> Floats:
+def balanced_signs(n: int, n_bits: int, rng: np.random.Generator) -> NDArray[np.int8]:
     """Random signs with as many +1 as -1 in every column."""
-    column = np.where(np.arange(n) < n // 2, 1.0, -1.0)
+    column = np.where(np.arange(n) < n // 2, np.int8(1), np.int8(-1))
     return np.stack([rng.permutation(column) for _ in range(n_bits)], axis=1)
+
+
+def random_codes(
+    n_rows: int, n_anchors: int, n_bits: int, rng: np.random.Generator
+) -> tuple[bits.Codes, NDArray[np.int8]]:
+    """B, packed, and Bs: balanced random signs."""
+    return balanced_codes(n_rows, n_bits, rng), balanced_signs(n_anchors, n_bits, rng)
+
+
+def balanced_codes(n: int, n_bits: int, rng: np.random.Generator) -> bits.Codes:
+    """The same signs, packed byte by byte: of many rows, signs would take eight times the memory."""
+    column = np.where(np.arange(n) < n // 2, 1.0, -1.0)  # entries of eight bytes are shuffled fastest
+    columns = [bits.pack(np.stack([rng.permutation(column) for _ in range(8)], axis=1)) for _ in range(n_bits // 8)]
+    return np.concatenate(columns, axis=1)
 
 
 def iterate(data: CentredViews, A: GraphRows, state: State, settings: Settings) -> Sums:
@@ -140,7 +159,7 @@ def iterate(data: CentredViews, A: GraphRows, state: State, settings: Settings) 
     U = cast(state.scale[:, None] * state.V, dtype)  # V~ = L^-1/2 V
     Bs, n_bits = cast(state.Bs, dtype), state.Bs.shape[1]
     hessian = LowRankHessian(U, s.smoothness, sign=-1.0 if s.as_printed else 1.0)
-    hessian.lipschitz  # computed once, not once a block  # noqa: B018
+    hessian.prepare()  # once, not once a block
 
     def of_block(block: Block, codes: Array) -> tuple[tuple[Array, Array], Sums]:
         edges = A(block)
@@ -155,8 +174,8 @@ def iterate(data: CentredViews, A: GraphRows, state: State, settings: Settings) 
         B = signs_of(s.affinity_weight * (S @ Bs) + 2.0 * s.regression_weight * regressed)  # Eq. 32
         xp = namespace(S)
         return (bits.pack(B), cast(xp.argmax(S, axis=1), "int32")), Sums(
-            SS=cast(S.T @ S, "float64"),
-            mass=xp.sum(S, axis=0, dtype=xp.float64),
+            SS=gram_of(S),
+            mass=cast(xp.sum(S, axis=0), "float64"),
             SB=cast(S.T @ B, "float64"),
             products=Products.of(X, B),
             AS=edge_sum(S, edges),

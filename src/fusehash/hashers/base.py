@@ -16,9 +16,10 @@ from sklearn.exceptions import NotFittedError
 from fusehash import bits, persistence
 from fusehash.arrays import Array, beside, check_device, convert, host, is_foreign, namespace, place, zeros
 from fusehash.checks import check_choice, check_integer, check_labels, check_n_bits, check_string, resolve_seed
+from fusehash.cluster import passes_over
 from fusehash.errors import DataError, ParameterError, warn
 from fusehash.parallel import one_blas_thread
-from fusehash.passes import DEVICE_ROWS, Passes
+from fusehash.passes import Passes, device_rows
 from fusehash.streams import StoredMatrix, encoding, is_block_stream, open_view
 from fusehash.views import Floats, PairedViews, ViewsLike, check_view, named, to_dense
 
@@ -124,8 +125,8 @@ class CrossModalHasher(BaseEstimator, ABC):
         return {name: self.__dict__.pop(name) for name in names}
 
     def _passes(self, views: PairedViews) -> Passes:
-        """How to pass over the rows: where they are, or on the device that was asked for."""
-        return Passes(views, self.n_threads, self.device)
+        """How to pass over the rows: where they are, on the device that was asked for, or by a cluster."""
+        return passes_over(views, self.n_threads, self.device)
 
     def _check_place(self) -> None:
         """Check `device` and `dtype`."""
@@ -174,8 +175,9 @@ class CrossModalHasher(BaseEstimator, ABC):
         if not self.accelerated:
             return beside(self.project(host(matrix), view=name), matrix)
         there = self._beside(matrix)
-        starts = range(0, len(matrix), DEVICE_ROWS)
-        parts = [there._project_block(to_dense(matrix[i : i + DEVICE_ROWS]), name) for i in starts]
+        size = device_rows(matrix)
+        starts = range(0, len(matrix), size)
+        parts = [there._project_block(to_dense(matrix[i : i + size]), name) for i in starts]
         whole = parts[0] if len(parts) == 1 else namespace(matrix).concat(parts, axis=0)
         return whole if whole.shape[1] == self.n_bits else whole[:, : self.n_bits]
 
@@ -184,7 +186,8 @@ class CrossModalHasher(BaseEstimator, ABC):
         key, known = place(array), self.__dict__.setdefault("_elsewhere", {})
         if key not in known:
             moved = copy(self)
-            learned = {name: value for name, value in vars(self).items() if _is_learned(name) and name != "codes_"}
+            stays = ("codes_", "sums_")  # encoding does not need them
+            learned = {name: value for name, value in vars(self).items() if _is_learned(name) and name not in stays}
             moved.__dict__.update(convert(learned, lambda part: beside(part, array)))
             known[key] = moved
         there: CrossModalHasher = known[key]
@@ -249,7 +252,7 @@ class CrossModalHasher(BaseEstimator, ABC):
         foreign = is_foreign(total)
         model = self._beside(total) if foreign and self.accelerated else self
         rows = np.flatnonzero(np.all([views.is_present(name) for name in views], axis=0))
-        size = DEVICE_ROWS if foreign else ENCODE_ROWS
+        size = device_rows(total) if foreign else ENCODE_ROWS
         for start in range(0, len(rows), size):
             some = rows[start : start + size]
             padded = some if foreign else np.concatenate([some, np.repeat(some[:1], size - len(some))])

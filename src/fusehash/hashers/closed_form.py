@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fusehash import bits
-from fusehash.arrays import Array, cast, host, namespace, zeros
+from fusehash.arrays import Array, cast, host, is_accelerated, namespace, precision, zeros
 from fusehash.hashers.closed_form_maps import (
     Choices,
     Embedding,
@@ -58,6 +58,7 @@ class Moments:
     @classmethod
     def of(cls, F: Array, S: Array, *, with_features: bool) -> Moments:
         xp = namespace(F)
+        F, S = exact(F), exact(S)
         return cls(
             len(F),
             xp.sum(F, axis=0, dtype=xp.float64),
@@ -75,6 +76,14 @@ class Moments:
             self.FF += other.FF
         self.FS += other.FS
         self.SS += other.SS
+
+
+def exact(F: Array) -> Array:
+    """Features as products are taken of them: a GPU sums hundreds of thousands of rows at once, and does so in double.
+
+    The spectrum and the ridge divide by small numbers; blocks of the host are short enough for single precision.
+    """
+    return cast(F, "float64") if is_accelerated(F) else F
 
 
 @dataclass
@@ -249,7 +258,8 @@ class ClosedForm:
                 Y = Y / xp.mean(xp.abs(Y))
                 for name, span in spans.items():
                     Y += F[:, span] @ cast(W[name], dtype)
-            return (bits.pack(Y),), Sum(cast(F.T @ signs_of(Y), "float64"))
+            F = exact(F)
+            return (bits.pack(Y),), Sum(cast(F.T @ cast(signs_of(Y), precision(F)), "float64"))
 
         lines, FB = self.data.total(of_block, BLOCK_ROWS)
         assert lines is not None

@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fusehash.arrays import Array, convert, host
+from fusehash.arrays import Array, host, is_accelerated, load_linear_algebra
 from fusehash.checks import stream
 from fusehash.errors import DataError
 from fusehash.hashers.closed_form import ClosedForm
 from fusehash.hashers.closed_form_maps import Choices, Fitted, GraphMap
-from fusehash.hashers.closed_form_tuning import TUNING_ROWS, Tuner
+from fusehash.hashers.closed_form_tuning import TUNING_ROWS, Tuner, fusion_weights, tunable
 from fusehash.kernels import FeatureMap
 from fusehash.passes import Passes
 from fusehash.prepare import Preparation
+from fusehash.rotation import signs_of
 from fusehash.views import PairedViews
 
 Report = Callable[[int, int, str], None]
@@ -25,6 +26,10 @@ Report = Callable[[int, int, str], None]
 SPECTRUM_ROWS = 50_000
 # Rows of a sample, and at most so many of its entries.
 SAMPLE_ROWS, SAMPLE_ENTRIES = 4096, 2**24
+# Rows a feature beyond which the fit tells as much of its own rows as of others.
+KNOWN_BY_HEART = 20
+# Trials at once on a device: its work is short, and the host's part of one goes on beside that of another.
+DEVICE_TRIALS = 4
 
 
 def usual_anchors(n_rows: int) -> int:
@@ -64,7 +69,7 @@ class Outcome:
 def fit_closed_form(data: Passes, sizes: Sizes, start: Choices, free: set[str], seed: int, report: Report) -> Outcome:
     """Fit with the settings in `start`, of which those named in `free` are tuned without labels."""
     preparations = learn_preparations(data, sizes.dtype, stream(seed, "preparation"))
-    choices, tuning, fusion_weights = tune(data, preparations, sizes, start, free, seed, report)
+    choices, tuning, weights = tune(data, preparations, sizes, start, free, seed, report)
     rng = stream(seed, "closed form")
     sample = None
     if data.n_rows > sizes.spectrum_rows:
@@ -91,7 +96,8 @@ def fit_closed_form(data: Passes, sizes: Sizes, start: Choices, free: set[str], 
         all_rows=None if sample is None else data,
         report=lambda message: report(0, 0, message),
     )
-    fitted.fusion_weights = fusion_weights
+    fitted.fusion_weights = weights or weights_in_a_fusion(fitted, data, stream(seed, "fusion"))
+    tuning["fusion_weights"] = fitted.fusion_weights
     return Outcome(fitted, codes, eigenvalues, tuning)
 
 
@@ -139,29 +145,40 @@ def tune(
     seed: int,
     report: Report,
 ) -> tuple[Choices, dict[str, Any], dict[str, float]]:
-    """The settings, what was tried, and the weight of each view in a fusion."""
-    fusion_weights = dict.fromkeys(data.names, 1.0)
+    """The settings, what was tried, and the weight of each view in a fusion ({}: to be learned from the fit)."""
     rows = complete_rows(data.views)
+    untuned = {
+        "chosen": _described(start),
+        "views": {name: preparation.kind for name, preparation in preparations.items()},
+        "tuned": [],
+        "rows": 0,
+        "trials": [],
+    }
     if len(rows) < 40:
-        reason = f"only {len(rows)} rows are present in every view; nothing was tuned"
-        return start, {"chosen": _described(start), "trials": [], "note": reason}, fusion_weights
+        note = f"only {len(rows)} rows are present in every view; nothing was tuned"
+        return start, {**untuned, "note": note}, dict.fromkeys(data.names, 1.0)
+    width = sum(preparation.width for preparation in preparations.values())
+    if not tunable(start, free) and len(rows) >= KNOWN_BY_HEART * width:
+        return start, {**untuned, "note": "every setting was given"}, {}
     rng = stream(seed, "tuning")
     rows = np.sort(rng.choice(rows, min(TUNING_ROWS, len(rows)), replace=False))
-    # Trials are small: threads of the host are faster at them than a device that is started a thousand times.
-    arrays = {name: host(preparations[name](data.take(name, rows))) for name in data.names}
-    tuner = Tuner(convert(preparations, host), arrays, sizes.n_bits, rng, data.n_threads)
+    arrays = {name: preparations[name](data.take(name, rows)) for name in data.names}
+    load_linear_algebra(data.like)
+    n_threads = DEVICE_TRIALS if is_accelerated(data.like) else data.n_threads
+    tuner = Tuner(preparations, arrays, sizes.n_bits, rng, n_threads)
     best = tuner.walk(start, free, report)
     trials = [trial.as_dict() for trial in tuner.trials]
-    fusion_weights = tuner.fusion_weights(best)
-    tuning = {
-        "chosen": _described(best.choices),
-        "views": {name: preparation.kind for name, preparation in preparations.items()},
-        "fusion_weights": fusion_weights,
-        "tuned": sorted(free),
-        "rows": len(rows),
-        "trials": trials,
-    }
-    return best.choices, tuning, fusion_weights
+    tuning = {**untuned, "chosen": _described(best.choices), "tuned": sorted(free), "rows": len(rows), "trials": trials}
+    return best.choices, tuning, tuner.fusion_weights(best)
+
+
+def weights_in_a_fusion(fitted: Fitted, data: Passes, rng: np.random.Generator) -> dict[str, float]:
+    """How much each view counts in a fusion, on training rows: for fits with too many rows to know them by heart."""
+    rows = complete_rows(data.views)
+    rows = np.sort(rng.choice(rows, min(TUNING_ROWS, len(rows)), replace=False))
+    raw = {name: data.take(name, rows) for name in data.names}
+    B = signs_of(fitted.project_complete({name: fitted.maps[name].preparation(X) for name, X in raw.items()}))
+    return fusion_weights({name: host(fitted.project(X, name)) for name, X in raw.items()}, host(B))
 
 
 def _described(choices: Choices) -> dict[str, Any]:

@@ -93,9 +93,14 @@ class GraphMap:
         S = self.raw(prepared, present, graphs)
         if self.latent_anchors is None or self.first is None:
             return S
-        latent = neighbour_graph(self.first(F, S), self.latent_anchors, self.n_neighbors)
+        latent = neighbour_graph(self.embedded(F, S, present), self.latent_anchors, self.n_neighbors)
         share = self.latent_weight / (1.0 + self.latent_weight)
         return (1.0 - share) * S + share * latent
+
+    def embedded(self, F: Array, S: Array, present: Masks) -> Array:
+        """Rows where the latent anchors are."""
+        assert self.first is not None
+        return self.first(F, S)
 
     def anchors_present(self) -> Masks:
         """Where the anchors themselves are seen."""

@@ -15,7 +15,7 @@ The search is a walk: one setting at a time, over a few values, keeping a change
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from itertools import permutations
 from typing import Any
@@ -24,13 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fusehash import bits
-from fusehash.arrays import Array
+from fusehash.arrays import Array, cast, host, take_rows
 from fusehash.graph import neighbour_graph, squared_distances
 from fusehash.hashers.closed_form import ClosedForm
 from fusehash.hashers.closed_form_maps import Choices, Fitted, GraphMap
 from fusehash.hashers.closed_form_rows import RowMaps
 from fusehash.kernels import FeatureMap
-from fusehash.parallel import map_blocks
+from fusehash.parallel import map_blocks, n_cores
 from fusehash.passes import Block, Passes
 from fusehash.prepare import Preparation
 
@@ -41,6 +41,7 @@ N_SPLITS = 2
 BITS = 64
 # A change must raise the score by this much; smaller gains are noise.
 MARGIN = 0.06
+MANY_CORES = 8
 
 GRID: dict[str, list[dict[str, Any]]] = {
     "kernel_width": [{"kernel_width": w} for w in (0.5, 2.0)],
@@ -80,7 +81,7 @@ def build_graph(
         return None
     has = np.ones(len(rows), dtype=bool)
     return GraphMap(
-        anchors={name: X[rows] for name, X in arrays.items()},
+        anchors={name: take_rows(X, rows) for name, X in arrays.items()},
         has_anchor=dict.fromkeys(arrays, has),
         n_neighbors=n_neighbors,
         fusion=choices.fusion,
@@ -121,14 +122,16 @@ class Split:
         n = len(next(iter(arrays.values())))
         order = rng.permutation(n)
         held, kept = order[: int(HELD_OUT * n)], order[int(HELD_OUT * n) :]
-        self.kept = {name: X[kept] for name, X in arrays.items()}
-        self.held = {name: X[held] for name, X in arrays.items()}
+        self.kept = {name: take_rows(X, kept) for name, X in arrays.items()}
+        self.held = {name: take_rows(X, held) for name, X in arrays.items()}
         self.anchor_rows = rng.choice(len(kept), min(ANCHORS, len(kept) // 2), replace=False)
         self.seed = int(rng.integers(2**31))
-        self.near = near_in_every_view(list(self.held.values()))
+        self.near = near_in_every_view([host(X) for X in self.held.values()])
         self.n_neighbors = max(min(45, len(self.anchor_rows) // 10), 1)
         self.known: dict[tuple[str, float], RowMaps] = {}  # by feature map and width: what can be used again
-        self.raw_graphs = [neighbour_graph(X, X[self.anchor_rows], self.n_neighbors) for X in self.kept.values()]
+        self.raw_graphs = [
+            neighbour_graph(X, take_rows(X, self.anchor_rows), self.n_neighbors) for X in self.kept.values()
+        ]
 
     def run(self, choices: Choices) -> Trial:
         """Fit on the kept rows, score on the held-out ones."""
@@ -156,7 +159,7 @@ class Split:
 
     def project_held(self, fitted: Fitted, name: str) -> NDArray[np.float64]:
         F = fitted.maps[name].of_prepared(self.held[name]) - fitted.means[name]
-        return F @ fitted.weights[name]
+        return host(cast(F, "float64") @ fitted.weights[name])
 
     def measure(self, fitted: Fitted) -> tuple[float, float]:
         from fusehash.evaluation import average_precision, pair_auc
@@ -167,7 +170,7 @@ class Split:
         k = min(50, len(self.near))
         neighbours = [average_precision(codes[a], codes[b], self.near, k=k).mean() for a, b in directions]
         # What is searched may be items seen in one view or in all; a setting must not serve one at the other's cost.
-        fused = bits.pack(fitted.project_complete(self.held))
+        fused = bits.pack(host(fitted.project_complete(self.held)))
         neighbours += [average_precision(query, fused, self.near, k=k).mean() for query in codes.values()]
         return float(np.mean(alignment)), float(np.mean(neighbours))
 
@@ -175,11 +178,8 @@ class Split:
         """How much each view counts in a fusion: least squares of held-out codes on the views' projections."""
         fitted = trial.fitted
         assert fitted is not None
-        B = np.where(fitted.project_complete(self.held) > 0.0, 1.0, -1.0)
-        P = np.stack([self.project_held(fitted, name).ravel() for name in self.held], axis=1)
-        solution = np.linalg.lstsq(P, B.ravel(), rcond=None)[0]
-        clipped = np.maximum(solution, 0.05 * max(float(solution.max()), 1e-9))
-        return dict(zip(self.held, (float(a) for a in clipped / clipped.mean()), strict=True))
+        B = np.where(host(fitted.project_complete(self.held)) > 0.0, 1.0, -1.0)
+        return fusion_weights({name: self.project_held(fitted, name) for name in self.held}, B)
 
 
 class Tuner:
@@ -194,28 +194,41 @@ class Tuner:
         n_threads: int | None = None,
     ) -> None:
         self.n_views, self.n_threads = len(arrays), n_threads
-        self.splits = [Split(preparations, arrays, n_bits, rng) for _ in range(N_SPLITS)]
+        seeds = rng.spawn(N_SPLITS)
+        self.splits = list(map_blocks(lambda own: Split(preparations, arrays, n_bits, own), seeds, n_threads))
         self.trials: list[Trial] = []
 
-    def run(self, grid: list[Choices]) -> Iterator[Trial]:
+    def run(self, grid: list[Choices]) -> list[Trial]:
         """The mean trial of every setting, in order."""
         jobs = [(split, choices) for choices in grid for split in self.splits]
         results = map_blocks(lambda job: job[0].run(job[1]), jobs, self.n_threads)
-        for _ in grid:
-            trial = mean_trial([next(results) for _ in self.splits])
-            self.trials.append(trial)
-            yield trial
+        return [mean_trial([next(results) for _ in self.splits]) for _ in grid]
 
     def walk(self, start: Choices, free: set[str], report: Callable[[int, int, str], None]) -> Trial:
-        """From the start, improve one free setting at a time."""
-        best = next(iter(list(self.run([start]))))
-        steps = [name for name in GRID if name in free]
-        for number, name in enumerate(steps, start=1):
-            report(number, len(steps), f"tuning {name}")
-            grid = self.candidates(best.choices, name, free)
-            for trial in list(self.run(grid)):
-                if trial.score > best.score + MARGIN:
-                    best = trial
+        """From the start, improve one free setting at a time.
+
+        Most steps change nothing. Where there are cores enough, the steps that are left are therefore all tried from
+        the present setting at once, and those after a change once more; the walk is the same.
+        """
+        best = self.run([start])[0]
+        self.trials.append(best)
+        steps = tunable(start, free)
+        ahead = len(steps) if (self.n_threads or n_cores()) >= MANY_CORES else 1
+        number = 0
+        while number < len(steps):
+            batch = steps[number : number + ahead]
+            grids = [self.candidates(best.choices, name, free) for name in batch]
+            report(number + 1, len(steps), f"tuning {', '.join(batch)}")
+            tried = iter(self.run([choices for grid in grids for choices in grid]))
+            before = best
+            for grid in grids:
+                number += 1
+                for trial in [next(tried) for _ in grid]:
+                    self.trials.append(trial)
+                    if trial.score > best.score + MARGIN:
+                        best = trial
+                if best is not before:
+                    break
         return best
 
     def candidates(self, now: Choices, name: str, free: set[str]) -> list[Choices]:
@@ -233,6 +246,19 @@ class Tuner:
     def fusion_weights(self, trial: Trial) -> dict[str, float]:
         """How much each view counts in a fusion."""
         return self.splits[-1].fusion_weights(trial)
+
+
+def tunable(start: Choices, free: set[str]) -> list[str]:
+    """The settings that a walk from here would try to change."""
+    return [name for name in GRID if name in free and (name != "kernel_width" or start.feature_map != "linear")]
+
+
+def fusion_weights(projections: dict[str, NDArray[Any]], B: NDArray[Any]) -> dict[str, float]:
+    """Least squares of codes on the views' projections, never below a twentieth of the largest; their mean is 1."""
+    P = np.stack([projected.ravel() for projected in projections.values()], axis=1)
+    solution = np.linalg.solve(P.T @ P + 1e-12 * np.trace(P.T @ P) * np.eye(P.shape[1]), P.T @ B.ravel())
+    clipped = np.maximum(solution, 0.05 * max(float(solution.max()), 1e-9))
+    return dict(zip(projections, (float(a) for a in clipped / clipped.mean()), strict=True))
 
 
 def mean_trial(parts: list[Trial]) -> Trial:

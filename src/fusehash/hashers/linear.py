@@ -122,7 +122,7 @@ class Centred:
     dtype: str
 
     def __call__(self, block: Block) -> dict[str, Array]:
-        return {name: cast(X - self.means[name], self.dtype) for name, X in block.arrays.items()}
+        return {name: cast(X - cast(self.means[name], precision(X)), self.dtype) for name, X in block.arrays.items()}
 
 
 @dataclass
