@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= auto
 
-.PHONY: help demo test stress lint types check clean
+.PHONY: help demo test test-torch stress lint types check clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -27,6 +27,14 @@ demo: $(VENV)/.installed-demo  ## set up, learn from the emoji set, print scores
 
 test: $(VENV)/.installed-dev  ## set up and run the tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope $(PYTEST_ARGS)
+
+$(VENV)/.installed-torch: $(VENV)/.installed-dev
+	$(BIN)/python -m pip install --quiet torch==2.13.0
+	@touch $@
+
+TORCH_TESTS := tests/test_backends.py tests/search/test_gpu.py
+test-torch: $(VENV)/.installed-torch  ## set up PyTorch as well (for the CPU) and run the tests of other array libraries
+	$(BIN)/python -m pytest -n $(JOBS) $(TORCH_TESTS) $(PYTEST_ARGS)
 
 stress: $(VENV)/.installed-dev  ## the long property and crash tests
 	FUSEHASH_STRESS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadscope $(PYTEST_ARGS)

@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-_MODULES = ("bits", "collection", "datasets", "encoders", "errors", "evaluation", "hashers", "search", "views")
+_MODULES = (
+    "bits",
+    "collection",
+    "datasets",
+    "encoders",
+    "errors",
+    "evaluation",
+    "hashers",
+    "search",
+    "streams",
+    "views",
+)
 _NAMES = {
     "AGSFH": "fusehash.hashers.agsfh",
     "Collection": "fusehash.collection",
@@ -36,11 +47,12 @@ __all__ = [
     "hashers",
     "load",
     "search",
+    "streams",
     "views",
 ]
 
 if TYPE_CHECKING:
-    from fusehash import bits, collection, datasets, encoders, errors, evaluation, hashers, search, views
+    from fusehash import bits, collection, datasets, encoders, errors, evaluation, hashers, search, streams, views
     from fusehash.collection import Collection
     from fusehash.hashers import load
     from fusehash.hashers.agsfh import AGSFH

@@ -50,6 +50,11 @@ def indexes(engine: str, data: Any) -> tuple[HammingIndex, HammingIndex]:
 class TestExactEngine:
     """Equal to NumPy, to the id."""
 
+    @pytest.fixture(autouse=True)
+    def installed(self, engine: str, optional: Any) -> None:
+        if engine == "torch":
+            optional("torch")
+
     @pytest.mark.parametrize("k", [1, 7, 500, 10_000])
     def test_search(self, engine: str, clustered: Any, k: int) -> None:
         index, exact = indexes(engine, clustered)

@@ -1,10 +1,9 @@
-"""What every hasher must do: scikit-learn's manners, codes, seeds, threads, any number and kind of views."""
+"""What every hasher must do: scikit-learn's manners, codes, seeds, threads, progress."""
 
 from __future__ import annotations
 
 import inspect
 import pickle
-import warnings
 
 import numpy as np
 import pytest
@@ -14,16 +13,11 @@ from sklearn.model_selection import GridSearchCV
 from threadpoolctl import threadpool_limits
 
 from fusehash import bits, datasets, hashers
-from fusehash.errors import DataError, FusehashWarning
 from fusehash.hashers.base import ENCODE_ROWS
-from fusehash.hashers.linear import LinearHasher
-from fusehash.views import PairedViews
 
 DATA = datasets.make_paired(170, views={"image": 24, "text": 19}, n_classes=4, random_state=3)
 TRAIN, NEW = DATA.views.rows(DATA.train), DATA.views.rows(DATA.query)
 N = len(TRAIN)
-# Linear methods whose further bits still differ, or that say in a sentence of their own what becomes of them.
-WARN_OTHERWISE = ("fsh", "jimfh", "cmfh", "imh", "cvh", "scvh", "cca_itq", "scm")
 
 
 @pytest.fixture
@@ -309,106 +303,6 @@ def test_the_number_of_threads_changes_nothing(build, same, learned):
             models.append((learned(model), model.project(NEW["image"], view="image"), model.encode_fused(NEW)))
     for other in models[1:]:
         assert same(other, models[0])
-
-
-# -- any views -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("m", [1, 2, 3, 4])
-def test_any_number_of_views_can_be_learned_from(build, m):
-    data = datasets.make_paired(120, views={f"v{i}": 20 + i for i in range(m)}, n_classes=4, random_state=0)
-    train, new = data.views.rows(data.train), data.views.rows(data.query)
-    model = build()
-    if not model.min_views <= m <= (model.max_views or m):
-        with pytest.raises(DataError, match=rf"needs .* views\. Got {m}: v0"):
-            model.fit(train)
-        return
-    model.fit(train)
-    for name in new:
-        assert model.encode(new[name], view=name).shape == (len(new), 2)
-    for some in range(1, m + 1):
-        subset = {name: new[name] for name in new.names[:some]}
-        assert model.encode_fused(subset).shape == (len(new), 2)
-    assert model.score(new) > 0.5 or not model.comparable
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.uint8])
-def test_other_number_types_count_as_their_values(build, dtype, same, learned):
-    views = {name: np.round(matrix * 10 + 100).clip(0, 255).astype(dtype) for name, matrix in TRAIN.items()}
-    wide = {name: matrix.astype(np.float64) for name, matrix in views.items()}
-    model, expected = build().fit(views), build().fit(wide)
-    assert same(learned(model), learned(expected))
-    assert np.array_equal(model.encode(views["text"], view="text"), expected.encode(wide["text"], view="text"))
-
-
-def test_sparse_views_count_as_their_values(build, same, learned):
-    dense = {name: np.where(matrix > matrix.mean(axis=0), matrix, 0.0) for name, matrix in TRAIN.items()}
-    model = build().fit({"image": sp.csr_matrix(dense["image"]), "text": sp.coo_array(dense["text"])})
-    assert same(learned(model), learned(build().fit(dense)))
-    assert np.array_equal(
-        model.encode(sp.csc_matrix(dense["image"]), view="image"), model.encode(dense["image"], view="image")
-    )
-
-
-def test_paired_views_and_a_mapping_are_the_same(build, fitted):
-    assert np.array_equal(build().fit(dict(TRAIN.items())).codes_, fitted.codes_)
-    assert np.array_equal(build().fit(PairedViews(TRAIN)).codes_, fitted.codes_)
-
-
-def test_duplicate_and_constant_features_are_no_trouble(build):
-    views = {
-        name: np.hstack([matrix, matrix[:, :5], np.full((N, 2), 3.7), np.zeros((N, 1))])
-        for name, matrix in TRAIN.items()
-    }
-    model = build().fit(views)
-    assert model.score(views) > 0.6 or not model.comparable
-    for name in views:
-        assert np.abs(model.project(views[name], view=name)).max() < 1e6
-
-
-def test_duplicate_rows_get_the_same_codes(build):
-    twice = np.concatenate([np.arange(N), np.arange(40)])
-    model = build().fit(TRAIN.rows(twice))
-    for name in TRAIN:
-        codes = model.encode(TRAIN[name][twice], view=name)
-        assert np.array_equal(codes[N:], codes[:40])
-
-
-@pytest.mark.parametrize("offset", [0.0, 1e6])
-@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
-def test_a_far_origin_and_odd_units_still_learn(build, offset, scale):
-    views = {name: (matrix / matrix.std() + offset) * scale for name, matrix in TRAIN.items()}
-    model = build()
-    if not model.scale_free and (offset, scale) != (0.0, 1.0):
-        pytest.skip("its settings are in units of the features")
-    assert model.fit(views).score(views) > 0.6 or not model.comparable
-
-
-def test_two_rows_are_enough(build):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FusehashWarning)
-        model = build(n_bits=8).fit(TRAIN.rows([0, 5]))
-    assert model.codes_.shape == (2, 1)
-
-
-def test_more_bits_than_directions_work_with_a_warning_at_the_caller(build):
-    rng = np.random.default_rng(0)
-    shared = rng.standard_normal((50, 3))
-    views = {"a": shared @ rng.standard_normal((3, 9)), "b": shared @ rng.standard_normal((3, 7))}
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        model = build().fit(views)
-    assert model.encode_fused(views).shape == (50, 2)
-    # The closed form maps to anchors first, which vary in more directions.
-    if isinstance(model, LinearHasher) and hasattr(model, "weights_") and model.method not in WARN_OTHERWISE:
-        assert [w.filename for w in caught if w.category is FusehashWarning] == [__file__]
-        assert "16 bits of data that vary in 6 directions" in str(caught[-1].message)
-
-
-def test_enough_directions_give_no_warning(build):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        build().fit(TRAIN)
 
 
 # -- progress --------------------------------------------------------------------------------------------------------
