@@ -15,6 +15,7 @@ from fusehash.views import PairedViews
 
 DATA = datasets.make_paired(170, views={"image": 24, "text": 19}, n_classes=4, random_state=3)
 TRAIN, NEW = DATA.views.rows(DATA.train), DATA.views.rows(DATA.query)
+N = len(TRAIN)
 # Linear methods whose further bits still differ, or that say in a sentence of their own what becomes of them.
 WARN_OTHERWISE = ("fsh", "jimfh", "cmfh", "imh", "cvh", "scvh", "cca_itq", "scm")
 
