@@ -11,16 +11,18 @@ from __future__ import annotations
 import io
 import json
 import os
-import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 import fake_encoders
+
+from killing import told_before_kill
 
 fake_encoders.install()
 from PIL import Image  # noqa: E402
@@ -154,25 +156,10 @@ def main(folder: Path, rounds: int, seed: int) -> None:
         if number % 10 == 0:
             path, content = folder / f"{number}.collection", {}
         calls = plan(rng, content, 8)
-        reader, writer = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            os.close(reader)
-            try:
-                child(path, calls, writer)
-            except BaseException as error:
-                os.write(2, f"child: {error!r}\n".encode())
-            os._exit(0)
-        os.close(writer)
-        time.sleep(float(rng.choice([rng.uniform(0, 0.03), rng.uniform(0, 0.3), rng.uniform(0, 1.0)])))
-        os.kill(pid, signal.SIGKILL)
-        told = b""
-        while part := os.read(reader, 4096):
-            told += part
-        os.close(reader)
-        os.waitpid(pid, 0)
+        seconds = float(rng.choice([rng.uniform(0, 0.03), rng.uniform(0, 0.3), rng.uniform(0, 1.0)]))
+        told = told_before_kill(partial(child, path, calls), seconds)
         unopened += not told
-        count = max(0, len(told) - 1)
+        count = max(0, told - 1)
         expected = content
         for call in calls[:count]:
             expected = after(expected, call)

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import crash_rounds as rounds
 import numpy as np
-from crash_rounds import Call, Content
+from crash_rounds import Call, Content, told_before_kill
 
 from fusehash.collection import Collection, NewItem, training
 from fusehash.collection.encoding import load_encoder
@@ -103,24 +103,9 @@ def main(folder: Path, count: int, seed: int) -> None:
         if number % 10 == 0:
             path, content = folder / f"{number}.collection", {}
         calls = plan(rng, content, 6)
-        reader, writer = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            os.close(reader)
-            try:
-                child(path, calls, writer)
-            except BaseException as error:
-                os.write(2, f"child: {error!r}\n".encode())
-            os._exit(0)
-        os.close(writer)
-        time.sleep(float(rng.choice([rng.uniform(0, 0.05), rng.uniform(0, 0.5), rng.uniform(0, 1.0)])))
-        os.kill(pid, signal.SIGKILL)
-        told = b""
-        while part := os.read(reader, 4096):
-            told += part
-        os.close(reader)
-        os.waitpid(pid, 0)
-        finished = calls[: max(0, len(told) - 1)]
+        seconds = float(rng.choice([rng.uniform(0, 0.05), rng.uniform(0, 0.5), rng.uniform(0, 1.0)]))
+        told = told_before_kill(partial(child, path, calls), seconds)
+        finished = calls[: max(0, told - 1)]
         for call in finished:
             content = after(content, call)
             kinds[call[0]] = kinds.get(call[0], 0) + 1

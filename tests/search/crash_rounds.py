@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from fusehash.search import HammingIndex
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from killing import told_before_kill
 
 N_BITS = 64
 Content = dict[int, bytes]
@@ -81,13 +84,6 @@ def read(path: Path) -> Content:
         return {int(id): code.tobytes() for ids, codes in index for id, code in zip(ids, codes, strict=True)}
 
 
-def acknowledged(pipe: int) -> int:
-    told = b""
-    while part := os.read(pipe, 4096):
-        told += part
-    return len(told)
-
-
 def main(folder: Path, rounds: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     content: Content = {}
@@ -97,21 +93,8 @@ def main(folder: Path, rounds: int, seed: int) -> None:
         if number % 20 == 0:
             path, content = folder / f"codes-{number}.db", {}
         operations = plan(rng, content, 12)
-        reader, writer = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            os.close(reader)
-            try:
-                child(path, operations, writer)
-            except BaseException as error:
-                os.write(2, f"child: {error!r}\n".encode())
-            os._exit(0)
-        os.close(writer)
-        time.sleep(float(rng.choice([rng.uniform(0, 0.003), rng.uniform(0, 0.02), rng.uniform(0, 0.08)])))
-        os.kill(pid, signal.SIGKILL)
-        told = acknowledged(reader)
-        os.close(reader)
-        os.waitpid(pid, 0)
+        seconds = float(rng.choice([rng.uniform(0, 0.003), rng.uniform(0, 0.02), rng.uniform(0, 0.08)]))
+        told = told_before_kill(partial(child, path, operations), seconds)
         if told == 0:
             unopened += 1
         count = max(0, told - 1)
