@@ -7,6 +7,7 @@ It is never held dense for all items: weights come as (n, k) neighbour lists per
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -46,23 +47,30 @@ def squared_distances(X: Array, T: Array) -> Array:
 
 
 def choose_anchors(
-    views: PairedViews, n_anchors: int, method: str, rng: np.random.Generator, scale: dict[str, float] | None = None
+    views: PairedViews,
+    n_anchors: int,
+    method: str,
+    rng: np.random.Generator,
+    scale: dict[str, float] | None = None,
+    take: Callable[[str, Any], Floats] | None = None,
 ) -> dict[str, Floats]:
     """P anchors in every view: the same random pairs, or the centres of k-means over the joint features.
 
     For k-means each view is scaled to unit mean square norm (`scale`, the square root of the total variance), so that
-    no view rules by its unit of measurement; at most 50 rows an anchor are looked at.
+    no view rules by its unit of measurement; at most 50 rows an anchor are looked at. `take` gives some rows of a view
+    where there is a better way than to read it here.
     """
+    take = take or views.block
     complete = np.flatnonzero(np.all([views.is_present(name) for name in views], axis=0))
     pool = complete if len(complete) >= n_anchors else np.arange(views.n_rows)
     if method == "random":
         rows = rng.choice(pool, n_anchors, replace=False)
-        return {name: views.block(name, rows) for name in views}
+        return {name: take(name, rows) for name in views}
     from sklearn.cluster import MiniBatchKMeans
 
     sample = rng.choice(pool, min(len(pool), 50 * n_anchors), replace=False)
-    scale = scale or {name: float(np.sqrt(views.block(name, sample).var(axis=0).sum())) or 1.0 for name in views}
-    joint = np.hstack([views.block(name, sample) / scale[name] for name in views])
+    scale = scale or {name: float(np.sqrt(take(name, sample).var(axis=0).sum())) or 1.0 for name in views}
+    joint = np.hstack([take(name, sample) / scale[name] for name in views])
     seed = int(rng.integers(2**31))
     centres = MiniBatchKMeans(n_anchors, n_init=1, random_state=seed, batch_size=4096).fit(joint).cluster_centers_
     cuts = np.cumsum(list(views.n_features.values()))[:-1]

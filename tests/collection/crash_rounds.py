@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
-import fake_encoders
+import fake_encoders  # noqa: E402
 
-from killing import told_before_kill
+from killing import told_before_kill  # noqa: E402
 
 fake_encoders.install()
 from PIL import Image  # noqa: E402

@@ -325,7 +325,9 @@ class AGSFH(Incremental, LinearHasher):
         rows = self._passes(views)
         data = CentredViews.over(rows, ridge, self.dtype)
         data.warn_if_rank_below(self.n_bits, type(self).__name__)
-        anchors = graph.choose_anchors(views, P, self.anchors, stream(self._seed, "anchors"))
+        anchors = graph.choose_anchors(
+            views, P, self.anchors, stream(self._seed, "anchors"), take=lambda name, some: host(rows.take(name, some))
+        )
         A = self._graph_rows(data, anchors, k)
         streams = {"W": stream(self._seed, "W"), "B": stream(self._seed, "B")}
         settings = paper.Settings(
