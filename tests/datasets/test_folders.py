@@ -143,3 +143,9 @@ def test_what_is_not_there(tmp_path):
     for paths in ((tmp_path / "no",), (tmp_path, tmp_path / "no.csv")):
         with pytest.raises(DataError, match="looked for"):
             read(*paths)
+
+
+def test_captions_in_another_encoding_are_told(folder):
+    (folder / "captions.csv").write_bytes("image,caption\na.jpg,ein schöner Tag\n".encode("latin-1"))
+    with pytest.raises(DataError, match=r"captions\.csv must be UTF-8 text\. It is in another encoding"):
+        read(folder)

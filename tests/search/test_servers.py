@@ -148,7 +148,7 @@ def test_none_at_all_and_fewer_than_k(server: servers.Server) -> None:
 
 def test_opened_again_by_its_address_alone(server: servers.Server) -> None:
     address = server.address()
-    with pytest.raises(IndexServerError, match=r"There is no index at .* n_bits is needed"):
+    with pytest.raises(IndexServerError, match=r"There is no index at .* how many bits"):
         HammingIndex.open(address)
     with HammingIndex.open(address, 128) as index:
         index.add(codes_of(5, 128))

@@ -130,7 +130,9 @@ def _rows(table: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             reader.fieldnames = names
             for row in reader:
                 yield reader.line_num, row
-    except (UnicodeError, json.JSONDecodeError, csv.Error) as error:
+    except UnicodeError as error:
+        raise DataError(f"{table.name} must be UTF-8 text. It is in another encoding; save it as UTF-8.") from error
+    except (json.JSONDecodeError, csv.Error) as error:
         raise DataError(f"{table.name} cannot be read as UTF-8 text with one item a line: {error}.") from error
 
 

@@ -238,7 +238,9 @@ class MilvusStore:
         if state is not None:
             return state
         if n_bits is None:
-            raise NoIndexError(f"There is no index at {self._calls.shown}; n_bits is needed to create one.")
+            raise NoIndexError(
+                f"There is no index at {self._calls.shown}; to create one, say of how many bits (n_bits)."
+            )
         self._journal.create(n_bits)
         state = self._journal.now()
         schema, kinds = self._calls.schema()

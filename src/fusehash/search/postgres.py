@@ -243,7 +243,9 @@ class PostgresStore:
             if found := cursor.fetchone():
                 return int(found[0])
         if n_bits is None:
-            raise NoIndexError(f"There is no index at {self._address.shown}; n_bits is needed to create one.")
+            raise NoIndexError(
+                f"There is no index at {self._address.shown}; to create one, say of how many bits (n_bits)."
+            )
         if not has_vector:
             try:
                 cursor.execute("CREATE EXTENSION vector")

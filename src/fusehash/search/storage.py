@@ -54,7 +54,7 @@ class Storage:
         self.state = State(0, -1)
         if not self.path.exists():
             if n_bits is None:
-                raise IndexFileError(f"There is no index at {self.path}; n_bits is needed to create one.")
+                raise IndexFileError(f"There is no index at {self.path}; to create one, say of how many bits (n_bits).")
             _create(self.path, n_bits)
         self._identity = self._look()
         _check_header(self.path)
