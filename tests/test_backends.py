@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays as random_arrays
@@ -256,6 +257,37 @@ def test_tensors_are_checked_like_arrays(move):
         fh.AGSFH(n_bits=8).fit({"image": move(views["image"]), "text": move(broken[0])})
     with pytest.raises(DataError, match=r"must be in one place"):
         fh.AGSFH(n_bits=8).fit({"image": move(views["image"]), "text": views["text"]})
+
+
+def test_odd_tensors_are_taken_or_told(optional):
+    torch = optional("torch")
+    views = paired(200)
+    tensors = {view: torch.as_tensor(X) for view, X in views.items()}
+    plain = FITS["regression"]().fit(tensors)
+    for odd in (
+        {view: X.clone().requires_grad_() for view, X in tensors.items()},
+        {view: torch.as_tensor(np.asfortranarray(X.numpy())) for view, X in tensors.items()},
+    ):
+        assert np.array_equal(FITS["regression"]().fit(odd).codes_, plain.codes_)
+    halves = {view: X.to(torch.bfloat16) for view, X in tensors.items()}
+    assert FITS["regression"]().fit(halves).codes_.shape == plain.codes_.shape
+    assert fh.hashers.make("cvh", n_bits=16).fit(halves).codes_.shape == (200, 2)
+    with pytest.raises(DataError, match="must be a dense tensor"):
+        fh.AGSFH(n_bits=8).fit({**tensors, "text": tensors["text"].to_sparse()})
+    with pytest.raises(DataError, match="must be in one place"):
+        fh.AGSFH(n_bits=8).fit({**tensors, "text": sp.csr_matrix(views["text"])})
+
+
+def test_views_of_several_places_are_fused_on_the_host(optional):
+    torch = optional("torch")
+    views = paired(300)
+    model = FITS["default"]().fit(views)
+    new = {view: X[:20] for view, X in views.items()}
+    for mixed in (
+        {**new, "text": torch.as_tensor(new["text"])},
+        {**new, "image": torch.as_tensor(new["image"])},
+    ):
+        assert np.array_equal(model.encode_fused(mixed), model.encode_fused(new))
 
 
 def test_devices_and_precisions_are_checked():

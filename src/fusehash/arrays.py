@@ -84,7 +84,8 @@ def host(array: Array) -> np.ndarray[Any, Any]:
     if isinstance(array, np.ndarray):
         return array
     if hasattr(array, "detach"):  # torch, on whatever device and with whatever history
-        return np.asarray(array.detach().cpu())
+        there = array.detach().cpu()
+        return np.asarray(there.float() if precision(there) == "bfloat16" else there)  # NumPy has no bfloat16
     return np.asarray(array.get() if hasattr(array, "get") else array)
 
 
@@ -138,6 +139,8 @@ def zeros(shape: tuple[int, ...], like: Array, dtype: str = "float64") -> Array:
 
 def take_rows(array: Array, rows: Any) -> Array:
     """Rows by a slice or by an index on the host."""
+    if isinstance(rows, slice) and (rows.step or 1) < 0 and is_foreign(array):
+        rows = np.arange(*rows.indices(len(array)))
     if isinstance(rows, slice) or not is_foreign(array):
         return array[rows]
     index = np.asarray(rows)

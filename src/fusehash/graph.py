@@ -27,6 +27,7 @@ from fusehash.arrays import (
     put_rows,
     squares,
     take_rows,
+    zeros,
 )
 from fusehash.views import BLOCK_ROWS, Floats, PairedViews
 
@@ -203,6 +204,8 @@ def fused_anchor_graph(
 def neighbour_graph(X: Array, anchors: Array, k: int, has_anchor: NDArray[np.bool_] | None = None) -> Array:
     """Dense (n, P) anchor graph of a block of rows; anchors that are missing in this view get no edges."""
     columns = None if has_anchor is None or has_anchor.all() else np.flatnonzero(has_anchor)
+    if columns is not None and not len(columns):  # seen at no anchor: no edges
+        return zeros((len(X), len(anchors)), X, precision(X))
     points = anchors if columns is None else take_rows(anchors, columns)
     # A GPU is fast in single precision; the weights are continuous, so it hardly matters.
     dtype = precision(X) if is_accelerated(X) else "float64"

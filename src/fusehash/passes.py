@@ -14,7 +14,19 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fusehash.arrays import Array, beside, is_accelerated, is_foreign, namespace, place, real, take_rows, to_device
+from fusehash.arrays import (
+    HOST,
+    Array,
+    beside,
+    host,
+    is_accelerated,
+    is_foreign,
+    namespace,
+    place,
+    real,
+    take_rows,
+    to_device,
+)
 from fusehash.errors import DataError
 from fusehash.parallel import map_blocks
 from fusehash.views import PairedViews
@@ -37,7 +49,10 @@ class Mergeable(Protocol):
 
 @dataclass(frozen=True)
 class Block:
-    """Some rows of every view: dense, in double precision, and where each view is present (None: in all of them)."""
+    """Some rows of every view, and where each view is present (None: in all of them).
+
+    Arrays are dense and in double precision; on a GPU, single stays single.
+    """
 
     rows: slice
     arrays: dict[str, Array]
@@ -76,7 +91,7 @@ class Passes:
         foreign = {name: view[:0] for name, view in self.views.items() if is_foreign(view)}
         if not foreign:
             return np.zeros((0, 1))
-        places = {name: place(view) for name, view in self.views.items()}
+        places = {name: place(view) if is_foreign(view) else ("numpy", HOST) for name, view in self.views.items()}
         if len(set(places.values())) > 1:
             listed = ", ".join(f"'{name}' is {library} on {where}" for name, (library, where) in places.items())
             raise DataError(f"All views must be in one place, or device= must name it. Got {listed}.")
@@ -107,8 +122,9 @@ class Passes:
             rows = self.selection[rows]
         if self.views.in_memory:
             return Passes(self.views, self.n_threads, self.device, rows)
-        present = {name: mask[rows] for name, mask in self.views.present.items()}
-        return Passes(PairedViews(self._gather(rows), present=present), self.n_threads, self.device)
+        kept = self.views.rows(rows)  # not checked anew: a view may be missing in all of these rows
+        kept._views = self._gather(rows)
+        return Passes(kept, self.n_threads, self.device)
 
     def _gather(self, rows: NDArray[np.intp]) -> dict[str, Any]:
         """Some rows of every view in memory, as they are stored."""
@@ -119,7 +135,9 @@ class Passes:
         return self._bring(self.views.dense(name, rows))
 
     def _bring(self, dense: Array) -> Array:
-        return dense if place(dense) == place(self.like) else beside(dense, self.like)
+        if hasattr(dense, "detach"):
+            dense = dense.detach()  # or all sums would keep the history of their blocks
+        return dense if place(dense) == place(self.like) else beside(host(dense), self.like)
 
     def present(self, name: str, rows: Any) -> Array | None:
         """Where a view is seen in some rows; None for all of them."""
@@ -164,8 +182,8 @@ class Passes:
 
 def device_rows(array: Array) -> int:
     """Rows of a block where an array is."""
-    library, _ = place(array)
-    if library == "torch" and is_accelerated(array):
+    library, device = place(array)
+    if library == "torch" and device.startswith("cuda"):
         import torch
 
         _, total = torch.cuda.mem_get_info(array.device)

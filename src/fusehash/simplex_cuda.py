@@ -21,7 +21,7 @@ def _has_triton() -> bool:
 
 
 def can_take(Y: Array) -> bool:
-    """Whether the kernel is for these rows: a contiguous matrix of PyTorch on a GPU, not too wide."""
+    """Whether the kernel is for these rows: a matrix of PyTorch on a GPU, not too wide."""
     library, device = place(Y)
     return library == "torch" and device.startswith("cuda") and Y.shape[1] <= MAX_COLUMNS and _has_triton()
 
@@ -38,14 +38,16 @@ def step(Y: Array, linear: Array | None, scale: float, tau: Array, S: Array | No
 
     n, width = Y.shape
     Y = Y.contiguous()
+    if Y.dtype == torch.float64:  # Triton takes a Python float as single precision
+        Y, scale = Y * scale, 1.0
     new, found = torch.empty_like(Y), torch.empty_like(tau)
     norms = torch.empty((n, 3), dtype=Y.dtype, device=Y.device)
     nothing: Any = Y  # never read
     size = triton.next_power_of_2(width)
     with torch.cuda.device(Y.device):
         project_step[(n,)](
-            Y, nothing if linear is None else linear, nothing if S is None else S, tau, new, found, norms,
-            float(scale), width, HAS_LINEAR=linear is not None, HAS_LAST=S is not None, SIZE=size,
+            Y, nothing if linear is None else linear.contiguous(), nothing if S is None else S.contiguous(),
+            tau, new, found, norms, float(scale), width, HAS_LINEAR=linear is not None, HAS_LAST=S is not None, SIZE=size,
             num_warps=max(min(size // 256, 8), 1),
         )  # fmt: skip
     return new, found, norms

@@ -159,7 +159,7 @@ class PairedViews(Mapping[str, Any]):
 
     def block(self, name: str, rows: slice | NDArray[np.intp]) -> Floats:
         """Some rows of one view as a dense float64 matrix of NumPy; missing rows come as zeros."""
-        return host(self.dense(name, rows))
+        return np.asarray(host(self.dense(name, rows)), dtype=np.float64)
 
     def dense(self, name: str, rows: slice | NDArray[np.intp]) -> Array:
         """The same in the array library of the view, where it is."""
@@ -239,6 +239,8 @@ def _check_foreign(matrix: Array, name: str, *, allow_missing: bool) -> tuple[Ar
     """The same checks for a tensor, where it is."""
     xp = namespace(matrix)
     _check_shape(tuple(matrix.shape), name)
+    if str(getattr(matrix, "layout", "torch.strided")) != "torch.strided":
+        raise DataError(f"View '{name}' must be a dense tensor or a scipy.sparse matrix. Got {matrix.layout} instead.")
     if xp.isdtype(matrix.dtype, "complex floating"):
         raise DataError(f"View '{name}' must hold real numbers. Got dtype {matrix.dtype} instead.")
     if not xp.isdtype(matrix.dtype, "real floating"):
@@ -251,7 +253,7 @@ def _check_foreign(matrix: Array, name: str, *, allow_missing: bool) -> tuple[Ar
 
 def check_mask(mask: Any, name: str, n_rows: int) -> Mask:
     """A boolean for every row of a view, at least one of them true."""
-    checked = np.asarray(mask)
+    checked = np.asarray(host(mask))
     if checked.dtype != np.bool_ or checked.shape != (n_rows,):
         raise DataError(
             f"The mask of view '{name}' must be {n_rows} booleans. "

@@ -108,7 +108,7 @@ def test_from_the_mean_of_the_graphs_well_separated_clusters_are_found(n_cluster
     settings = paper.Settings(
         approximation_weight=0.01, smoothness=10.0, affinity_weight=0.01, regression_weight=300.0,
         n_clusters=n_clusters, n_neighbors=8, max_iter=100, tol=1e-5, inner_max_iter=50, inner_tol=1e-4,
-        as_printed=False, exact_clusters=True,
+        as_printed=False,
     )  # fmt: skip
     data = CentredViews.of(PairedViews(views), 1e-6)
     anchors = graph.choose_anchors(data.views, 80, "random", stream(seed, "anchors"))

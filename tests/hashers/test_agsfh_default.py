@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -231,3 +232,22 @@ def test_asymmetric_ranking_helps(made: Any) -> None:
 def test_wrong_parameters_get_one_sentence(made: Any, params: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ParameterError, match=sentence):
         fh.AGSFH(n_bits=16, **params).fit(made.views.rows(made.train[:60]))
+
+
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_view_that_hardly_any_row_has_is_no_trouble(tmp_path, stored: bool, seed: int) -> None:
+    rng = np.random.default_rng(0)
+    views = {"a": rng.standard_normal((200, 12)), "b": np.full((200, 9), np.nan)}
+    views["b"][[17, 130]] = rng.standard_normal((2, 9))
+    given = dict(views)
+    if stored:
+        for name, X in views.items():
+            np.save(tmp_path / f"{name}.npy", X)
+            given[name] = str(tmp_path / f"{name}.npy")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        settings = {"n_bits": 16, "missing": "allow", "spectrum_rows": 60, "n_anchors": 30, "random_state": seed}
+        model = fh.AGSFH(**settings).fit(given)
+    assert model.codes_.shape == (200, 2)
+    assert np.isfinite(model.project(views["b"][[17]], view="b")).all()

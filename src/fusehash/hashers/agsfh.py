@@ -342,13 +342,13 @@ class AGSFH(Incremental, LinearHasher):
             inner_max_iter=self.inner_max_iter,
             inner_tol=self.inner_tol,
             as_printed=self.as_printed,
-            exact_clusters=self.exact_clusters,
         )
         # The Hadamard graph falls apart into slivers by itself; clusters are looked for from the mean graph.
         start = None
         if self.exact_clusters:
             if not rows.is_local:
-                raise ParameterError("AGSFH", "exact_clusters", "False for data that is not in memory", True)
+                expected = "False for data that is not in NumPy arrays in memory"
+                raise ParameterError("AGSFH", "exact_clusters", expected, True)
             start = graph.fused_anchor_graph(views, anchors, k, combine=graph.mean_graph)
         state = paper.initial_state(data, A, self.n_bits, settings, streams, start=start)
         outcome = paper.run(data, A, state, settings, self._report)

@@ -48,7 +48,6 @@ class Settings:
     inner_max_iter: int
     inner_tol: float
     as_printed: bool
-    exact_clusters: bool
 
 
 @dataclass

@@ -233,6 +233,8 @@ class CrossModalHasher(BaseEstimator, ABC):
         for name, matrix in given.items():
             self._check_rows(matrix, name, allow_missing=True)
         paired = PairedViews(given, allow_missing=True)
+        if len({place(view) if is_foreign(view) else None for view in paired.values()}) > 1:
+            paired = paired.on_host()  # views of several places meet here
         weights = self._fusion_weights()
         total: Array = None
         for name in paired:
@@ -249,14 +251,14 @@ class CrossModalHasher(BaseEstimator, ABC):
         """Items seen in every view get the method's own fusion where it has one."""
         if set(views.names) != set(self.view_names_):
             return
-        foreign = is_foreign(total)
-        model = self._beside(total) if foreign and self.accelerated else self
+        there = is_foreign(total) and self.accelerated
+        model = self._beside(total) if there else self
         rows = np.flatnonzero(np.all([views.is_present(name) for name in views], axis=0))
-        size = device_rows(total) if foreign else ENCODE_ROWS
+        size = device_rows(total) if there else ENCODE_ROWS
         for start in range(0, len(rows), size):
             some = rows[start : start + size]
-            padded = some if foreign else np.concatenate([some, np.repeat(some[:1], size - len(some))])
-            cut = views.dense if foreign and self.accelerated else views.block
+            padded = some if there else np.concatenate([some, np.repeat(some[:1], size - len(some))])
+            cut = views.dense if there else views.block
             fused = model._project_complete_block({name: cut(name, padded) for name in self.view_names_})
             if fused is None:
                 return
@@ -297,7 +299,7 @@ class CrossModalHasher(BaseEstimator, ABC):
 
         self._check_fitted()
         paired = PairedViews(self._named(views))
-        codes = {name: self.encode(paired[name], view=name) for name in paired}
+        codes = {name: host(self.encode(paired[name], view=name)) for name in paired}
         scores = [pair_auc(codes[a], codes[b]) for a in codes for b in codes if a != b]
         return float(np.mean(scores)) if scores else 1.0
 

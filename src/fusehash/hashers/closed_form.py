@@ -236,7 +236,8 @@ class ClosedForm:
         """Y of some 20,000 rows."""
         rows = self.rows
         parts = list(self.data.each(lambda block: embedding(*rows(block)), self._some_blocks()))
-        return concat(parts)[:ROTATION_ROWS]
+        whole = concat(parts)  # a block of a device has more rows than are wanted: not only its first ones
+        return whole[:: max(len(whole) // ROTATION_ROWS, 1)][:ROTATION_ROWS]
 
     def _some_blocks(self) -> list[slice]:
         """Blocks spread over the data, enough for ROTATION_ROWS rows."""

@@ -44,7 +44,7 @@ def usual_anchors(n_rows: int) -> int:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of the fit, and what it does with missing rows."""
+    """Sizes of the fit."""
 
     n_bits: int
     rank: int

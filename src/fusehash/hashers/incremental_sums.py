@@ -22,7 +22,7 @@ from scipy.special import ndtr
 
 from fusehash import bits
 from fusehash.arrays import Array, beside, cast, host, namespace, precision, zeros
-from fusehash.hashers.closed_form import BLOCK_ROWS, Moments
+from fusehash.hashers.closed_form import BLOCK_ROWS, Moments, exact
 from fusehash.hashers.closed_form_maps import Embedding, Fitted, GraphMap, Masks
 from fusehash.hashers.closed_form_rows import RowMaps
 from fusehash.passes import Block, Passes
@@ -199,7 +199,7 @@ class Frame:
         def of_block(block: Block) -> tuple[None, Sums]:
             A = self.columns(block)
             B, none = signs_of(self.codes_of(A, code_map, mu)), zeros((0, 0), A)
-            return None, Sums(cast(A.T @ A, "float64"), cast(A.T @ B, "float64"), none, none)
+            return None, Sums(product(A, A), product(A, B), none, none)
 
         sums = data.total(of_block, BLOCK_ROWS)[1]
         return sums.gram, sums.with_bits
@@ -234,15 +234,21 @@ class Frame:
         def of_block(block: Block, given: bits.Codes) -> tuple[None, Sums]:
             A = self.columns(block)
             B = beside(bits.unpack(given, n_bits).astype(precision(A)), A)
-            return None, _given(A, B, self.codes_of(A, code_map, mu), cast(A.T @ A, "float64"))
+            return None, _given(A, B, self.codes_of(A, code_map, mu), product(A, A))
 
         sums: Sums = data.total(of_block, BLOCK_ROWS, [codes])[1]
         return sums
 
 
+def product(A: Array, B: Array) -> Array:
+    """A'B in double precision, of rows as products are taken of them."""
+    A = exact(A)
+    return cast(A.T @ cast(B, precision(A)), "float64")
+
+
 def _given(A: Array, B: Array, Y: Array, gram: Array) -> Sums:
     squares = namespace(Y).sum(cast(Y, "float64") ** 2, axis=0)
-    return Sums(gram, cast(A.T @ B, "float64"), cast(A.T @ Y, "float64"), squares)
+    return Sums(gram, product(A, B), product(A, Y), squares)
 
 
 # -- what sums tell --------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from fusehash.arrays import host
 from fusehash.errors import DataError
 from fusehash.streams.base import Block, StoredMatrix, check_dtype
 from fusehash.streams.npy import RawMatrix, open_npy
@@ -139,7 +140,7 @@ def _named_block(given: Any, row: int) -> dict[str, Block]:
 
 def dense_block(part: Any, name: str, row: int) -> Block:
     """One block of one view as an array of numbers."""
-    block = part.toarray() if sp.issparse(part) else np.asarray(part)
+    block = part.toarray() if sp.issparse(part) else host(part)
     if block.ndim != 2 or not block.shape[1]:
         raise DataError(f"{SOURCE} must give matrices. Got shape {block.shape} for '{name}' at row {row}.")
     check_dtype(f"View '{name}' of the stream", block.dtype)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fusehash import bits
+from fusehash.arrays import host
 from fusehash.errors import DataError
 from fusehash.streams.base import StoredMatrix
 from fusehash.streams.blocks import SOURCE
@@ -79,7 +80,7 @@ def write_codes(blocks: Iterable[bits.Codes], n_rows: int | None, n_bytes: int, 
     """Write blocks of codes to a file, which is complete or not there."""
     with sink(out, n_rows, n_bytes, np.uint8) as codes:
         for block in blocks:
-            codes.write(block)
+            codes.write(host(block))
     return Path(out)
 
 
@@ -114,6 +115,7 @@ class BlockEncoder:
     def __init__(self, hasher: CrossModalHasher, view: str) -> None:
         self.hasher, self.view = copy.copy(hasher), view
         self.hasher.codes_ = hasher.codes_[:0].copy()
+        self.hasher.__dict__.pop("sums_", None)  # encoding does not need them
         if getattr(hasher, "callback", None) is not None:
             self.hasher.callback = None
 
