@@ -47,7 +47,8 @@ def step(Y: Array, linear: Array | None, scale: float, tau: Array, S: Array | No
     with torch.cuda.device(Y.device):
         project_step[(n,)](
             Y, nothing if linear is None else linear.contiguous(), nothing if S is None else S.contiguous(),
-            tau, new, found, norms, float(scale), width, HAS_LINEAR=linear is not None, HAS_LAST=S is not None, SIZE=size,
+            tau, new, found, norms, float(scale), width,
+            HAS_LINEAR=linear is not None, HAS_LAST=S is not None, SIZE=size,
             num_warps=max(min(size // 256, 8), 1),
         )  # fmt: skip
     return new, found, norms
