@@ -137,6 +137,67 @@ def test_a_server_that_somebody_changed_is_noticed_and_set_right(
         assert on_server(again).ids.tolist() == list(range(1, 14))
 
 
+def test_a_lost_mirror_file_and_a_dropped_index_are_made_anew(
+    tmp_path: Path, fakes: ModuleType, items: Any, server: servers.Server
+) -> None:
+    with Collection.create(tmp_path / "c", n_bits=32, engine=server.address()) as collection:
+        collection.build(items(12))
+        for file in tmp_path.glob("c/mirror-*.db*"):
+            file.unlink()
+        collection.add(items(14)[12:])
+        assert answers(collection) == in_memory(collection)
+        addresses.drop(on_server(collection).stats()["address"])
+        with pytest.raises(CollectionError, match="a reindex sets it right"):
+            collection.search("a red thing")
+        collection.add(items(16)[14:])
+        assert answers(collection) == in_memory(collection)
+        addresses.drop(on_server(collection).stats()["address"])
+        collection.add(items(18)[16:])  # noticed by the writer first
+        assert answers(collection) == in_memory(collection)
+        left = tmp_path / "c" / "mirror-12345678.db-wal"
+        left.write_bytes(b"")
+        collection.reindex()
+        assert not left.exists()
+        assert answers(collection) == in_memory(collection)
+
+
+def test_items_that_are_removed_during_a_search(
+    tmp_path: Path, fakes: ModuleType, items: Any, server: servers.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the search and the reading of the codes, another process removes what was found."""
+    with Collection.create(tmp_path / "c", n_bits=32, engine=server.address()) as collection:
+        collection.build(items(12))
+        removed: list[int] = []
+        get = HammingIndex.get
+
+        def late(index: HammingIndex, ids: Any) -> Any:
+            if len(removed) < 3 and "address" in index.stats():
+                removed.append(int(np.asarray(ids)[0]))
+                with monkeypatch.context() as paused:
+                    paused.setattr(HammingIndex, "get", get)
+                    with Collection.open(tmp_path / "c") as other:
+                        other.remove(removed[-1:])
+            return get(index, ids)
+
+        monkeypatch.setattr(HammingIndex, "get", late)
+        found = {hit.id for hit in collection.search("a red thing", k=50)}
+        assert removed
+        assert not found & set(removed)
+        collection.clusters(3)
+        collection.code_stats()
+        monkeypatch.undo()
+        assert len(removed) == len(set(removed)) == 3
+        assert len(collection.search("a red thing", k=50)) == 9
+        assert answers(collection) == in_memory(collection)
+
+
+def test_a_name_too_long_for_what_is_added_to_it_is_refused(tmp_path: Path) -> None:
+    server = servers.server("postgresql")
+    with pytest.raises(ParameterError, match="the name of an index"):
+        Collection.create(tmp_path / "c", engine=server.address("n" * 45))
+    assert not (tmp_path / "c").exists()
+
+
 def test_a_collection_moves_to_a_server_and_no_password_is_kept(
     tmp_path: Path, fakes: ModuleType, items: Any, server: servers.Server
 ) -> None:
@@ -160,6 +221,7 @@ def test_a_server_that_is_away_changes_nothing(tmp_path: Path, fakes: ModuleType
     server = servers.server("postgresql")
     collection = Collection.create(tmp_path / "c", n_bits=32, engine=server.address())
     collection.build(items(12))
+    collection.reindex_beside(measure=False, random_state=3)
     with pytest.raises(IndexServerError, match="cannot be reached"):
         Collection.create(tmp_path / "other", engine="postgresql://127.0.0.1:1/nowhere")
     assert not (tmp_path / "other").exists()
@@ -171,7 +233,11 @@ def test_a_server_that_is_away_changes_nothing(tmp_path: Path, fakes: ModuleType
             collection.add(items(14)[12:])
         with pytest.raises(IndexServerError, match="cannot be reached"):
             collection.search("a red thing")
+        for call in (collection.switch, lambda: collection.drop(2), collection.reindex_beside):
+            with pytest.raises(IndexServerError, match="cannot be reached"):
+                call()
         assert len(collection) == 12
+        assert [(one.number, one.in_force) for one in collection.generations()] == [(1, True), (2, False)]
         with Collection.open(tmp_path / "c") as other:
             assert len(other.items()) == 12
             with pytest.raises(IndexServerError, match="cannot be reached"):

@@ -97,7 +97,8 @@ def test_other_settings_come_into_force_with_it(small, items):
     small.add([NewItem("new", None, "a red thing")])
     check(small)
     small.reindex()  # in place: what is in force is made anew, with its own settings
-    assert (small.settings.n_bits, small.generation) == (64, 2)
+    assert (small.settings.n_bits, small.generation) == (64, 3)
+    assert numbers(small) == [(1, False), (3, True)]
     with Collection.open(small.path) as again:
         assert again.settings == small.settings
         assert len(again.query_code(text="a red thing")) == 8
@@ -223,6 +224,23 @@ def test_a_code_is_of_one_generation(small):
     small.switch()
     with pytest.raises(DataError, match="generation 1; generation 2 is in force now"):
         small.search(code=hits.code, generation=hits.generation, k=5)
+
+
+def test_a_code_is_of_one_model(small, items):
+    """A reindex in place, or a build that learns anew, makes other codes; those that were kept are refused."""
+    hits = small.search(code=small.query_code(text="a red thing"), k=5)
+    small.reindex()  # of the same items: the same model, the same codes
+    assert small.search(code=hits.code, generation=hits.generation, k=5) == hits
+    small.add(items(44)[40:])
+    assert small.generation == 1
+    small.reindex()
+    assert numbers(small) == [(2, True)]
+    with pytest.raises(DataError, match="generation 1; generation 2 is in force now"):
+        small.search(code=hits.code, generation=hits.generation, k=5)
+    assert small.build(items(100)).trained
+    assert numbers(small) == [(3, True)]
+    assert small.reindex_beside(measure=False, random_state=3).generation == 4
+    check(small)
 
 
 @pytest.mark.parametrize("stage", ["learning codes", "measuring on held-out pairs", "encoding texts", "writing"])

@@ -50,6 +50,11 @@ def test_a_secret_that_is_not_encoded_is_not_shown_either(secret: str) -> None:
         ("milvus://host:19530/name?timeout=soon", "timeout is a number"),
         ("postgresql://host/database?index=drop%20table", "the name of an index"),
         ("postgresql://host/database?index=fusehash_index", "another name"),
+        ("postgresql://host/database?index=fusehash_new", "another name"),
+        ("POSTGRESQL://me@host/database?index=1st", "the name of an index"),
+        ("POSTGRESQL://me:w0rd/w0rd@host/database", "percent-encoded"),
+        ("postgresql+psycopg://me:w0rd@host/database", r"postgresql\+psycopg://\.\.\."),
+        ("torch://me:w0rd@host/database", r"torch://\.\.\."),
         ("postgresql://me:w0rd/w0rd@host/database", "percent-encoded"),
         ("mysql://host/database", "'engine' parameter of HammingIndex must be one of scan"),
     ],
@@ -57,6 +62,16 @@ def test_a_secret_that_is_not_encoded_is_not_shown_either(secret: str) -> None:
 def test_addresses_that_cannot_be_used(address: str, message: str) -> None:
     with pytest.raises(ParameterError, match=message) as caught:
         HammingIndex(64, engine=address)
+    assert "w0rd" not in str(caught.value)
+
+
+def test_an_address_is_known_however_its_scheme_is_spelt() -> None:
+    assert server.is_address("PostgreSQL://me:w0rd@host/name")
+    assert server.without_secrets("PostgreSQL://me:w0rd@host/name") == "postgresql://me@host/name"
+    assert "w0rd" not in server.without_secrets("postgresql://host/name?oauth_client_secret=w0rd")
+    assert not server.is_address("postgresql")
+    with pytest.raises(ParameterError, match=r"postgresql\+psycopg://\.\.\.") as caught:
+        HammingIndex.open("postgresql+psycopg://me:w0rd@host/name", 64)
     assert "w0rd" not in str(caught.value)
 
 

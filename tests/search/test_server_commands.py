@@ -42,8 +42,8 @@ def test_an_index_on_a_server_from_the_command_line(name: str, tmp_path: Path) -
 
 def test_a_password_is_not_shown(tmp_path: Path) -> None:
     np.save(tmp_path / "codes.npy", np.zeros((1, 8), np.uint8))
-    for scheme in ("postgresql", "milvus"):
+    for scheme in ("postgresql", "milvus", "POSTGRESQL", "Milvus", "postgresql+psycopg", "https"):
         address = f"{scheme}://me:s3cret@127.0.0.1:1/name"
         result = CliRunner().invoke(app, ["index", "add", address, str(tmp_path / "codes.npy")])
         assert result.exit_code != 0
-        assert "s3cret" not in f"{result.output} {result.exception!r}"
+        assert "s3cret" not in f"{result.output} {result.stderr} {result.exception!r}"

@@ -113,6 +113,35 @@ def test_what_comes_too_late_does_not_count() -> None:
     assert index.search(np.zeros((1, 8), np.uint8), 9)[1].tolist() == [[0, 1, 7]]
 
 
+@pytest.mark.parametrize("ready", [False, True])
+def test_a_change_that_another_writer_gave_up_is_not_reported_as_done(
+    ready: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer is so slow that its ticket is taken away; the other one burns its change and makes its own."""
+    address = servers.server("milvus-lite").address()
+    other, slow = HammingIndex(N_BITS, engine=address), HammingIndex(N_BITS, engine=address)
+    other.add(np.zeros((2, 8), np.uint8))
+    store: Any = slow._store
+    bury = store._journal.bury
+
+    def overtaken(*values: Any) -> None:
+        bury(*values)
+        store._journal._delete([store._journal._ticket])
+        other.add(np.ones((1, 8), np.uint8), [7])
+        if not ready:
+            raise IndexServerError("The server went away.")
+        store._journal._renewed -= 1e6  # found out before the last step
+
+    monkeypatch.setattr(store._journal, "bury", overtaken)
+    with pytest.raises(IndexServerError, match="was too slow" if ready else "went away"):
+        slow.add(np.zeros((1, 8), np.uint8), [99])
+    monkeypatch.undo()
+    assert other.ids.tolist() == slow.ids.tolist() == [0, 1, 7]
+    assert len(slow) == 3
+    slow.add(np.zeros((1, 8), np.uint8), [99])
+    assert other.ids.tolist() == [0, 1, 7, 99]
+
+
 def test_rows_that_somebody_deleted_are_missed() -> None:
     index = HammingIndex(N_BITS, engine=servers.server("milvus-lite").address())
     index.add(np.zeros((5, 8), np.uint8))
@@ -236,6 +265,21 @@ def test_a_writer_does_not_wait_for_ever() -> None:
             index.add(np.zeros((1, 8), np.uint8))
         other.rollback()
     assert index.add(np.zeros((1, 8), np.uint8)).tolist() == [0]
+
+
+def test_rows_that_somebody_deleted_from_postgresql_are_missed() -> None:
+    server = servers.server("postgresql")
+    index = HammingIndex(N_BITS, engine=server.address("Capitals"))
+    index.add(np.zeros((5, 8), np.uint8))
+    stats = index.stats()  # of a name that is not what it would be without quotes
+    assert (stats["count"], stats["generation"]) == (5, 1)
+    assert stats["table_bytes"] > 0
+    import psycopg
+
+    with psycopg.connect(f"postgresql://tester@127.0.0.1:{server.port}/postgres") as other:
+        other.execute('DELETE FROM "Capitals" WHERE id = 2')
+    with pytest.raises(CorruptIndexError, match=r"should have given 10 codes\. Got 8 instead"):
+        index.search(np.zeros((2, 8), np.uint8), 9)
 
 
 def test_somebody_elses_table_is_left_alone() -> None:

@@ -76,7 +76,7 @@ class Collection(Reader):
         text = EncoderSettings(text_encoder, dict(text_params or {}))
         settings = _checked_settings("Collection.create", n_bits, random_state, image, text)
         if server.is_address(engine):
-            server.exists(engine)  # says what is wrong before a folder is made
+            server.exists(server.beside(engine, "0" * 8))  # says what is wrong before a folder is made
         folder.create(Path(path).absolute(), settings)
         return cls(path, timeout=timeout, engine=engine)
 
@@ -186,6 +186,7 @@ class Collection(Reader):
         Searches and writes go on meanwhile. What is not given is as in the generation in force. ``measure``: learn a
         second time without some pairs, to tell the quality on them (`generations`). `switch` puts it in force.
         """
+        self._check_server()
         owner, now = "Collection.reindex_beside", self.settings
         settings = _checked_settings(
             owner,
@@ -209,6 +210,7 @@ class Collection(Reader):
         if back and to is not None:
             raise DataError("A switch goes to a generation by its number, or back. Got both.")
         with self._writer, self._work(Succession, progress) as (succession, report):
+            self._check_server()
             succession.switch(list(self._stored().values()), to, back=back)
             self._send(progress)
         return report
@@ -217,6 +219,7 @@ class Collection(Reader):
         """Keep a generation no longer; not the one in force."""
         number = check_integer("Collection.drop", "generation", generation, low=1)
         with self._writer, self._work(Succession, None) as (succession, report):
+            self._check_server()
             succession.drop(number)
         return report
 
@@ -233,10 +236,14 @@ class Collection(Reader):
     @contextmanager
     def _change(self, progress: Progress | None) -> Iterator[tuple[Change, Report]]:
         with self._writer, self._work(Change, progress) as work:
-            if self._mirror is not None:
-                self._mirror.check()  # a server that is away is told before anything is changed
+            self._check_server()
             yield work
             self._send(progress)
+
+    def _check_server(self) -> None:
+        """A server that is away is told before anything is changed."""
+        if self._mirror is not None:
+            self._mirror.check()
 
     def _catch_up(self) -> None:
         if self._mirror is None:

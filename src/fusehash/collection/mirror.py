@@ -56,6 +56,7 @@ class Mirror:
         self._folder, self._engine = folder, engine
         self.shown = server.without_secrets(engine)
         self._open: dict[str, HammingIndex] = {}  # those of former models too: somebody may be searching them
+        self._gone: list[HammingIndex] = []  # removed from the server, but a thread may still hold them
 
     def record(self) -> Record:
         """What the server held when it was last written; nothing, if that was another server."""
@@ -75,8 +76,8 @@ class Mirror:
                 f"The server at {self.shown} does not hold the codes of the collection {self._folder} yet; a writer "
                 "sends them now, or was cut off, and a reindex does it."
             )
-        index = self._connected(record.index, state.n_bits)
-        if index.stats()["generation"] != record.changes:
+        index, changes = self._reached(record.index, state.n_bits)
+        if changes != record.changes:
             raise CollectionError(
                 f"The server at {self.shown} does not hold what the collection {self._folder} has sent it; somebody "
                 "else has changed it, and a reindex sets it right."
@@ -86,10 +87,11 @@ class Mirror:
     def send(self, state: State, ids: Ids, codes: Codes, progress: Progress | None = None) -> None:
         """Make the server hold these codes, all at once for those who search them by another model."""
         record, name = self.record(), _name(state)
-        index = self._connected(name, state.n_bits)
+        index, changes = self._reached(name, state.n_bits)
         told = progress or (lambda step, total, message: None)
         with HammingIndex.open(self._folder / f"mirror-{name}.db", state.n_bits, warm=False) as held:
-            if record.index != name or index.stats()["generation"] != record.changes:
+            # The file may have been lost; without it, nothing tells what the server has.
+            if record.index != name or changes != record.changes or len(held) != record.count:
                 _copy(index, held)
             steps = _steps(held, ids, codes)
             for number, step in enumerate(steps, start=1):
@@ -111,18 +113,33 @@ class Mirror:
 
     def close(self) -> None:
         """Let go of the server."""
-        for index in self._open.values():
+        for index in (*self._open.values(), *self._gone):
             index.close()
-        self._open = {}
+        self._open, self._gone = {}, []
+
+    def forget(self, name: str) -> None:
+        """Connect anew when this index is next asked for."""
+        if name in self._open:
+            self._gone.append(self._open.pop(name))
 
     def _connected(self, name: str, n_bits: int) -> HammingIndex:
         if name not in self._open:
             self._open[name] = HammingIndex(n_bits, engine=server.beside(self._engine, name))
         return self._open[name]
 
+    def _reached(self, name: str, n_bits: int) -> tuple[HammingIndex, int]:
+        """An index on the server and how often it has changed; made anew where somebody has removed it."""
+        index = self._connected(name, n_bits)
+        try:
+            return index, index.stats()["generation"]
+        except server.IndexGoneError:
+            self.forget(name)
+        index = self._connected(name, n_bits)
+        return index, index.stats()["generation"]
+
     def _tidy(self, former: Record, sent: Record) -> None:
-        for file in self._folder.glob("mirror-*.db"):
-            if file.name != f"mirror-{sent.index}.db":
+        for file in self._folder.glob("mirror-*.db*"):  # with -wal and -shm, which SQLite may have left
+            if not file.name.startswith(f"mirror-{sent.index}.db"):
                 file.unlink(missing_ok=True)
         if former.before and former.before not in (sent.index, sent.before):
             with suppress(FusehashError):  # it takes room, and nothing else

@@ -14,12 +14,12 @@ import numpy as np
 from fusehash import bits
 from fusehash.checks import check_integer
 from fusehash.collection import generations, mirror, overview, store
-from fusehash.collection.database import CorruptCollectionError, Database, check_header
+from fusehash.collection.database import CollectionError, CorruptCollectionError, Database, check_header
 from fusehash.collection.folder import read_settings
 from fusehash.collection.generations import Generation
 from fusehash.collection.items import Hit, Hits, Item
 from fusehash.collection.mirror import Mirror
-from fusehash.collection.searching import GoneError, Snapshot, find
+from fusehash.collection.searching import GoneError, MovedError, Snapshot, find
 from fusehash.collection.store import APPLICATION_ID, FORMAT, State
 from fusehash.collection.words import Said
 from fusehash.collection.writing import Settings, files_of
@@ -151,7 +151,7 @@ class Reader:
     def _code_of(self, snapshot: Snapshot, id: int) -> Any:
         if id not in snapshot.index:
             raise DataError(f"An item to search by must be in the collection and have a code. Id {id} has none.")
-        return bits.unpack(snapshot.index.get([id]), snapshot.state.n_bits)[0].astype(np.float64)
+        return bits.unpack(snapshot.codes(np.array([id], np.int64)), snapshot.state.n_bits)[0].astype(np.float64)
 
     def _check_code(self, snapshot: Snapshot, code: bytes) -> Any:
         n_bits = snapshot.state.n_bits
@@ -205,13 +205,23 @@ class Reader:
 
     def _attempt(self, work: Callable[[Snapshot], T]) -> T:
         """Do something with the current state; once more where a writer has just put other files in place."""
+        moved = False
         for _ in range(_TRIES):
-            with suppress(GoneError, IndexGoneError):
+            try:
                 return work(self._now())
+            except MovedError:  # the next look sees what is there then
+                moved = True
+                continue
+            except (GoneError, IndexGoneError):
+                moved = False
             with self._items.lock:
                 self._version = None
                 if self._mirror is not None:  # the index on the server may be another one now
                     self._snapshot = None
+        if moved:
+            raise CollectionError(
+                f"The server of the collection {self.path} changes faster than it can be read; ask again later."
+            )
         raise CorruptCollectionError(
             f"The collection {self.path} is corrupt: its model or an encoder is missing; a reindex makes it anew."
         )
@@ -325,16 +335,22 @@ class Reader:
     def clusters(self, count: int = 12) -> list[dict[str, Any]]:
         """Groups of alike items, largest first: {"words", "examples" (ids), "size"}."""
         check_integer("Collection.clusters", "count", count, low=1)
-        snapshot = self._now()
-        ids = snapshot.index.ids
-        with self._items.reading() as database:
-            said = overview.words_of(database, ids)
-        return overview.clusters(said, ids, snapshot.index.get(ids), snapshot.state.n_bits, count)
+
+        def work(snapshot: Snapshot) -> list[dict[str, Any]]:
+            ids = snapshot.index.ids
+            with self._items.reading() as database:
+                said = overview.words_of(database, ids)
+            return overview.clusters(said, ids, snapshot.codes(ids), snapshot.state.n_bits, count)
+
+        return self._attempt(work)
 
     def code_stats(self) -> dict[str, Any]:
         """How the codes use their bits, and the distances of random pairs."""
-        snapshot = self._now()
-        return overview.code_stats(snapshot.index.get(snapshot.index.ids), snapshot.state.n_bits)
+
+        def work(snapshot: Snapshot) -> dict[str, Any]:
+            return overview.code_stats(snapshot.codes(snapshot.index.ids), snapshot.state.n_bits)
+
+        return self._attempt(work)
 
     def close(self) -> None:
         """Let go of the files."""

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from fusehash import bits
+from fusehash.bits import Codes
 from fusehash.collection.database import Database
 from fusehash.collection.encoding import Fitted, encoder_file, load_encoder
 from fusehash.collection.store import State
@@ -33,6 +34,7 @@ from fusehash.collection.training import Trained, load_model, model_file
 from fusehash.collection.words import Said, Words, read_words
 from fusehash.errors import DataError, FusehashError
 from fusehash.search import HammingIndex
+from fusehash.search.rows import Ids
 from fusehash.views import Floats
 
 # Candidates that reranking looks at, for k wanted.
@@ -44,6 +46,10 @@ VERBATIM = 1.0 - 1e-5  # the very words of the query, up to rounding
 
 class GoneError(Exception):
     """A file of this snapshot is no longer there: a writer has put another in its place."""
+
+
+class MovedError(GoneError):
+    """Items were removed from a server between one look at it and the next."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +100,13 @@ class Snapshot:
                         raise
                     raise GoneError(path.name) from error
             return self._loaded[what]
+
+    def codes(self, ids: Ids) -> Codes:
+        """The codes of items that were just found."""
+        try:
+            return self.index.get(ids)
+        except DataError as error:  # a server shows what is there now, and another process may have removed some
+            raise MovedError(str(error)) from error
 
     def words(self, items: Database) -> Words:
         """The words of the texts; of those that a former moment had too, nothing is taken apart again."""
@@ -150,13 +163,13 @@ def find(
         return []
     if not rerank:
         scores = 1.0 - 2.0 * distances / n_bits
-        codes, order = snapshot.index.get(ids), np.arange(min(k, len(ids)))
+        codes, order = snapshot.codes(ids), np.arange(min(k, len(ids)))
     else:
         near = ids
         if said is not None:
             more = snapshot.index.search(code, fetch, allowed=np.setdiff1d(said.best(fetch, allowed), near))
             distances, ids = np.concatenate([distances, more[0][0]]), np.concatenate([ids, more[1][0]])
-        codes = snapshot.index.get(ids)
+        codes = snapshot.codes(ids)
         # Row by row in one fixed order, so that equal codes get equal scores.
         scores = (bits.unpack(codes, n_bits) * query).sum(axis=1) / max(np.abs(query).sum(), 1e-300)
         if said is not None:

@@ -232,8 +232,13 @@ class Change:
             if anew and learned.trained is not None:
                 database.execute("UPDATE item SET trained = EXISTS (SELECT 1 FROM code WHERE code.id = item.id)")
                 names = {view: fitted.fingerprint for view, fitted in learned.encoders.items()}
+                # Codes that somebody has kept must not be taken for those of another model.
+                other = state.model not in ("", learned.trained.fingerprint)
+                number = state.newest + 1 if other else state.number
                 state = replace(
                     state,
+                    number=number,
+                    newest=max(state.newest, number),
                     model=learned.trained.fingerprint,
                     image_encoder=names.get("image", ""),
                     text_encoder=names.get("text", ""),

@@ -76,8 +76,10 @@ class ServerAddress(str):
 
 def place(text: str) -> Any:
     """A path, or the address of a server."""
-    from fusehash.search.server import is_address
+    from fusehash.search.server import SCHEMES, is_address, is_other_address, scheme_of
 
+    if is_other_address(text):  # what follows may hold a password
+        raise typer.BadParameter(f"an address must begin with one of {', '.join(SCHEMES)}, not with {scheme_of(text)}")
     return ServerAddress(text) if is_address(text) else Path(text)
 
 

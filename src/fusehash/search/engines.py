@@ -22,10 +22,12 @@ from fusehash.errors import ParameterError
 from fusehash.search import numpy_kernel, scan
 from fusehash.search.rows import Rows
 from fusehash.search.scan import Distances, Ints
+from fusehash.search.server import SCHEMES, scheme_of
 
 logger = logging.getLogger(__name__)
 
 NAMES = ("scan", "numpy", "multi-index", "auto", "torch", "faiss-ivf", "faiss-hnsw")
+_EXPECTED = f"one of {', '.join(NAMES)}, or an address that begins with one of {', '.join(SCHEMES)} and ://"
 
 
 class Engine(Protocol):
@@ -51,6 +53,8 @@ def make(engine: str | Engine) -> Engine:
     """An engine by name; an engine is given back as it is."""
     if not isinstance(engine, str):
         return engine
+    if "://" in engine:  # an address that is not known here; a password may be in it
+        raise ParameterError("HammingIndex", "engine", _EXPECTED, scheme_of(engine))
     if engine in ("scan", "numpy"):
         return Scan(compiled=engine == "scan")
     if engine in ("multi-index", "auto"):
@@ -63,7 +67,7 @@ def make(engine: str | Engine) -> Engine:
         from fusehash.search.faiss import FaissEngine
 
         return FaissEngine(engine.removeprefix("faiss-"))
-    raise ParameterError("HammingIndex", "engine", f"one of {', '.join(NAMES)}", engine)
+    raise ParameterError("HammingIndex", "engine", _EXPECTED, engine)
 
 
 def compiled_kernel() -> Any:

@@ -39,10 +39,10 @@ class HammingIndex:
     n_bits : int
         Width of the codes, a multiple of 8 from 8 to 1024.
     engine : str, default "scan"
-        "scan", "numpy", "multi-index", "auto" (all exact, equal results), "faiss-ivf" or "faiss-hnsw" (approximate);
-        fusehash.search.engines says which is for what. Or the address of a server that keeps the codes and answers
-        (exact, equal results): "postgresql://user@host:5432/database?index=name" or "milvus://host:19530/name"; what
-        is there already is opened, else an empty index is made.
+        "scan", "numpy", "multi-index", "auto", "torch" (all exact, equal results), "faiss-ivf" or "faiss-hnsw"
+        (approximate); fusehash.search.engines says which is for what. Or the address of a server that keeps the codes
+        and answers (exact, equal results): "postgresql://user@host:5432/database?index=name" or
+        "milvus://host:19530/name"; what is there already is opened, else an empty index is made.
     threads : int, optional
         Threads a search may use; all cores by default.
 
@@ -87,6 +87,11 @@ class HammingIndex:
         if server.is_address(path):
             index._store = server.connect(path, None if n_bits is None else int(n_bits), timeout=timeout)
             return index
+        if server.is_other_address(path):
+            raise ParameterError(
+                "HammingIndex.open", "path", f"a file, or an address that begins with {', '.join(server.SCHEMES)}",
+                server.scheme_of(path),
+            )  # fmt: skip
         storage = Storage(path, None if n_bits is None else int(n_bits), timeout)
         index._store = LocalStore(storage.state.n_bits, engines.make(engine), storage)
         if warm:

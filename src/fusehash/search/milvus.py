@@ -124,17 +124,19 @@ class MilvusStore:
             ids, codes, gone = plan(before)
             first = before.next_row
             tombs = first + len(ids), first + len(ids) + len(gone)
+            ready = False
             try:
                 state = self._journal.write(before, writing=True, next_row=tombs[1], tombs=tombs)
                 self._insert(state, first, ids, codes)
                 self._journal.bury(state, gone)
+                ready = True
                 state = self._journal.write(
                     state, writing=False, clearing=len(gone) > 0, generation=state.generation + 1,
                     removals=state.removals + (len(gone) > 0), count=state.count + len(ids) - len(gone),
                     last_id=max([state.last_id, *ids.max(initial=state.last_id, keepdims=True).tolist()]),
                 )  # fmt: skip
             except BaseException as error:
-                state = self._undone(before, error)
+                state = self._undone(before, error, ready)
             if state.clearing:
                 try:
                     state = self._journal.clear(state)
@@ -142,13 +144,17 @@ class MilvusStore:
                     logger.warning("%s", error)
             self._known = state
 
-    def _undone(self, before: State, error: BaseException) -> State:
-        """After a failure: the state if the change is in force all the same, else the error once it surely is not."""
+    def _undone(self, before: State, error: BaseException, ready: bool) -> State:
+        """After a failure: the state if the change is in force all the same, else the error once it surely is not.
+
+        ``ready``: all that the change brings and takes away was written. What another writer has burnt is not in force.
+        """
         try:
             state = self._journal.now()
-            if state.generation > before.generation:
+            if ready and state.generation > before.generation and before.generation + 1 not in state.burnt:
                 return state
-            self._journal.recover(state)
+            if state.generation == before.generation:
+                self._journal.recover(state)
         except IndexServerError:
             if isinstance(error, IndexServerError):
                 raise IndexServerError(

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fusehash.bits import Codes
-from fusehash.errors import ParameterError
+from fusehash.errors import CorruptIndexError, ParameterError
 from fusehash.search import postgres_rows as binary
 from fusehash.search.ids import check_here, check_new, chosen_by_mask, count_on
 from fusehash.search.postgres_connections import Connections, driver, reason
@@ -44,7 +44,7 @@ class PostgresStore:
         self._driver, self._address = driver(), address
         self._sql = self._driver.sql
         self._name = check_name(address.options.get("index", "codes"), address.shown)
-        if self._name == "fusehash_index":
+        if self._name in ("fusehash_index", "fusehash_new"):  # tables of its own
             raise ParameterError("HammingIndex", "engine", "an address with another name of an index", address.shown)
         self._connections = Connections(address)
         try:
@@ -172,6 +172,11 @@ class PostgresStore:
                 some = queries[start : start + _QUERIES]
                 cursor.execute(self._text(query, self._width, narrowed), (binary.literals(some), *values, columns))
                 found = np.array(cursor.fetchall(), dtype=[("distance", np.int32), ("id", np.int64)])
+                if len(found) != len(some) * columns:
+                    raise CorruptIndexError(
+                        f"The index at {self._address.shown} should have given {len(some) * columns} codes. Got "
+                        f"{len(found)} instead."
+                    )
                 found = found.reshape(len(some), columns)
                 distances[start : start + len(some)], ids[start : start + len(some)] = found["distance"], found["id"]
             return distances, ids
@@ -213,7 +218,7 @@ class PostgresStore:
     def stats(self) -> dict[str, Any]:
         def read(cursor: Any) -> dict[str, Any]:
             _, count, generation = self._state(cursor)
-            cursor.execute("SELECT pg_total_relation_size(%s::regclass), version()", (self._name,))
+            cursor.execute("SELECT pg_total_relation_size(%s::regclass), version()", (f'"{self._name}"',))
             size, version = cursor.fetchone()
             known = {"n_bits": self.n_bits, "count": count, "memory_bytes": 0, "engine": "postgresql"}
             sizes = {"generation": generation, "table_bytes": size, "server": " ".join(version.split()[:2])}

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SCHEMES = ("postgresql", "postgres", "milvus")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,49}")
-_SECRETS = ("password", "token", "sslpassword")
+_SECRETS = ("password", "token", "sslpassword", "oauth_client_secret")
 
 
 class IndexServerError(FusehashError, OSError):
@@ -62,7 +62,17 @@ class Address:
 
 def is_address(engine: object) -> TypeGuard[str]:
     """Whether this names a server rather than an engine or a file."""
-    return isinstance(engine, str) and engine.split("://")[0] in SCHEMES and "://" in engine
+    return isinstance(engine, str) and engine.split("://")[0].lower() in SCHEMES and "://" in engine
+
+
+def is_other_address(text: object) -> TypeGuard[str]:
+    """Whether this looks like the address of something that is not known here; it may hold a password."""
+    return isinstance(text, str) and "://" in text and not is_address(text)
+
+
+def scheme_of(address: str) -> str:
+    """What may be shown of an address that cannot be taken apart."""
+    return f"{address.split('://')[0]}://..."
 
 
 def without_secrets(address: str) -> str:
