@@ -24,6 +24,13 @@ MOST = 16384  # results of a query, rows of a request
 _LISTED = 50_000  # integers written into one expression
 _LOWEST = -(1 << 63)
 _GONE = ("collection not found", "can't find collection", "CollectionNotExists")
+# An idle connection is left alone: servers hang up on clients that ask every few seconds whether they are still there,
+# and the next connection of the process to that place would be made to wait for it.
+_QUIET = {
+    "grpc.keepalive_time_ms": 300_000,
+    "grpc.keepalive_permit_without_calls": 0,
+    "grpc.use_local_subchannel_pool": 1,
+}
 #: What is said while a server is away or coming back.
 _AWAY = (
     "UNAVAILABLE", "DEADLINE_EXCEEDED", "Retry timeout", "Fail connecting", "not loaded", "not fully loaded",
@@ -73,7 +80,8 @@ class Calls:
                 if any(sign in said for sign in _GONE):
                     raise IndexGoneError(f"The index at {self.shown} was removed while it was open.") from None
                 away = isinstance(error, _UnreachableError) or any(sign in said for sign in _AWAY)
-                if not away or not self._reached or time.monotonic() > deadline - 0.5:
+                absent = isinstance(error, _UnreachableError) and not self._reached
+                if not away or absent or time.monotonic() > deadline - 0.5:
                     what = "cannot be reached" if away else "could not do what was asked"
                     raise IndexServerError(f"The Milvus server at {self.shown} {what}: {said[:300]}.") from None
                 self._forget(client)
@@ -131,6 +139,7 @@ class Calls:
                 secrets["password"] = self._address.password or os.environ.get("MILVUS_PASSWORD", "")
                 self._client = pymilvus.MilvusClient(
                     uri=self._uri, db_name=options.get("database", ""), timeout=self.timeout, dedicated=True,
+                    grpc_options=_QUIET,
                     **{name: value for name, value in secrets.items() if value},
                 )  # fmt: skip
                 self._owner, self._reached = os.getpid(), True
