@@ -128,7 +128,8 @@ class Index:
 def test_search_is_the_blend_of_code_and_words(codes, corpus, k):
     """Few items, so that all are candidates. Ids that have a text and no code are never found."""
     query = np.array([0.5, -1.0, 2.0, 0.1, -0.3, 1.0, -2.0, 0.7])
-    snapshot = SimpleNamespace(index=Index(codes), state=SimpleNamespace(n_bits=8))
+    index = Index(codes)
+    snapshot = SimpleNamespace(index=index, codes=index.get, state=SimpleNamespace(n_bits=8))
     said = Words.read(sorted(corpus.items())).said("red house")
     words = reference(corpus, "red house")
     known = [words[id] for id in codes if id in words]
