@@ -12,7 +12,6 @@ nothing, so the tasks of a worker that dies are done again by others.
 
 from __future__ import annotations
 
-import pickle
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
@@ -24,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fusehash.arrays import Array
-from fusehash.cluster_tasks import Span, add_sums, pass_over, take_from, work_on_each
+from fusehash.cluster_tasks import FileView, Span, add_sums, pass_over, take_from, work_on_each
 from fusehash.errors import DataError
 from fusehash.passes import Lines, Passes, Result, Work, concat
 from fusehash.streams import StoredMatrix
@@ -96,9 +95,10 @@ class ClusterPasses(Passes):
     def __init__(self, client: Any, views: PairedViews, n_threads: int | None = None) -> None:
         super().__init__(views, n_threads)
         self._client = client
-        # Without the masks, which are as long as the data.
-        self._files = {name: None if is_dask(view) else CheckedView(stored(view), name, allow_missing=name in
-                       views.present) for name, view in views.items()}  # fmt: skip
+        self._files = {
+            name: None if is_dask(view) else FileView.of(stored(view), name, allow_missing=name in views.present)
+            for name, view in views.items()
+        }
         self._spans: dict[int, list[Span]] = {}
         self._pieces: dict[int, list[dict[str, Any]]] = {}
 
@@ -176,11 +176,10 @@ class ClusterPasses(Passes):
 
     def _step(self, size: int) -> int:
         rows, unit = max(PARTITION_ROWS, -(-self.n_rows // MOST_PARTITIONS)), size
-        for view in self._files.values():
-            if view is not None and isinstance(
-                view.matrix, ChunkedMatrix
-            ):  # a chunk that two partitions share is unpacked twice
-                chunk = view.chunk_rows
+        for matrix in map(stored, self.views.values()):
+            # A chunk of a file that two partitions share is unpacked twice.
+            if isinstance(matrix, ChunkedMatrix) and not is_dask(matrix):
+                chunk = matrix.chunk_rows
                 shared = lcm(unit, chunk) > 8 * max(chunk, size)
                 unit, rows = (unit, max(rows, 8 * chunk)) if shared else (lcm(unit, chunk), rows)
         width = sum(stored(view).row_bytes for view in self.views.values() if is_dask(view))
@@ -221,7 +220,7 @@ class ClusterPasses(Passes):
             held: list[Any] = []
             futures: list[Any] = []
             try:
-                held = self._broadcast([work, pickle.dumps(self._files)])
+                held = self._broadcast([work, self._files])
                 # What is given of the rows goes with the tasks: sent ahead, it would be lost with its worker.
                 with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
                     futures = self._client.compute(tasks(dask.delayed, *held))

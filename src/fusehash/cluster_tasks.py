@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -20,8 +19,28 @@ from fusehash.streams import StoredMatrix
 from fusehash.streams.checked import CheckedView
 from fusehash.views import to_dense
 
-Files = bytes  # pickled: opened in the task, so that what is wrong with a file is said in its own words
 Pieces = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class FileView:
+    """A view in a file, not yet opened: that is done in the task, so that what is wrong is said in its own words."""
+
+    open: Callable[..., StoredMatrix]
+    arguments: tuple[Any, ...]
+    name: str
+    allow_missing: bool
+
+    @classmethod
+    def of(cls, matrix: StoredMatrix, name: str, *, allow_missing: bool) -> FileView:
+        recipe: Any = matrix.__reduce__()  # how a stored matrix is opened again elsewhere
+        return cls(recipe[0], recipe[1], name, allow_missing)
+
+    def __call__(self) -> CheckedView:
+        return CheckedView(self.open(*self.arguments), self.name, allow_missing=self.allow_missing)
+
+
+Files = dict[str, FileView | None]  # in the order of the data; None stands for a dask array
 
 
 @dataclass(frozen=True)
@@ -65,22 +84,16 @@ class Piece(StoredMatrix):
         return self._array[rows - self._start]
 
 
-def opened(files: Files) -> dict[str, CheckedView | None]:
-    """The views in the order of the data; None stands for a dask array."""
-    views: dict[str, CheckedView | None] = pickle.loads(files)
-    return views
-
-
 class Partition:
     """The rows of one partition where they are worked on: read from files, or pieces of dask arrays."""
 
     def __init__(self, files: Files, pieces: Pieces, span: Span) -> None:
         self.span, self.views = span, {}  # type: Span, dict[str, CheckedView]
-        for name, view in opened(files).items():
-            if view is None and name in pieces:
-                view = CheckedView(Piece(pieces[name], span), name, allow_missing=name in span.masks)
-            if view is not None:
-                self.views[name] = view
+        for name, file in files.items():
+            if file is not None:
+                self.views[name] = file()
+            elif name in pieces:
+                self.views[name] = CheckedView(Piece(pieces[name], span), name, allow_missing=name in span.masks)
 
     def block(self, rows: slice) -> Block:
         arrays: dict[str, Array] = {}
