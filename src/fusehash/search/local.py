@@ -122,9 +122,6 @@ class LocalStore:
             }
             return {**known, **self.engine.stats(), **({} if self.storage is None else self.storage.stats())}
 
-    def drop(self) -> None:
-        raise NotImplementedError("a file is removed by its owner")
-
     def close(self) -> None:
         """Let go of the file; an index in memory is left as it is."""
         with self._lock:

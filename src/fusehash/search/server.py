@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsp
 from fusehash.errors import FusehashError, ParameterError
 
 if TYPE_CHECKING:
-    from fusehash.search.store import Store
+    from fusehash.search.store import ServerStore
 
 SCHEMES = ("postgresql", "postgres", "milvus")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,49}")
@@ -144,10 +144,10 @@ def drop(address: str) -> None:
         store.close()
 
 
-def connect(engine: str, n_bits: int | None, *, timeout: float = 30.0) -> Store:
+def connect(engine: str, n_bits: int | None, *, timeout: float = 30.0) -> ServerStore:
     """The index at an address; made where there is none and ``n_bits`` says how wide."""
     address = parse(engine, timeout)
-    store: Store
+    store: ServerStore
     if address.scheme == "milvus":
         from fusehash.search.milvus import MilvusStore
 

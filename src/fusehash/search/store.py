@@ -71,8 +71,12 @@ class Store(Protocol):
     def stats(self) -> dict[str, Any]:
         """What there is to know; never with a password."""
 
-    def drop(self) -> None:
-        """Remove the index from a server, with all it holds."""
-
     def close(self) -> None:
         """Let go of files and connections."""
+
+
+class ServerStore(Store, Protocol):
+    """A store on a server."""
+
+    def drop(self) -> None:
+        """Remove the index, with all it holds."""
