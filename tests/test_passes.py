@@ -9,8 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fusehash import bits
-from fusehash.hashers.agsfh_paper import balanced_codes, balanced_signs
 from fusehash.passes import Block, Passes
 from fusehash.streams.npy import RawMatrix
 from fusehash.views import PairedViews
@@ -90,9 +88,3 @@ def test_a_selection_knows_what_is_missing(tmp_path):
         np.testing.assert_array_equal(blocks[0].arrays[name], blocks[1].arrays[name])
     np.testing.assert_array_equal(blocks[0].present["b"], blocks[1].present["b"])
     np.testing.assert_array_equal(blocks[0].present["b"], np.arange(100, 150) % 3 != 0)
-
-
-@pytest.mark.parametrize("n_bits", [8, 24])
-def test_packed_random_codes_are_the_packed_signs(n_bits):
-    signs = balanced_signs(101, n_bits, np.random.default_rng(5))
-    np.testing.assert_array_equal(balanced_codes(101, n_bits, np.random.default_rng(5)), bits.pack(signs))

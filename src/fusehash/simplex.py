@@ -49,9 +49,10 @@ _FAST = {"reassoc", "contract", "nsz", "nnan"}
 def _threshold(y: Floats, start: float) -> float:
     """The tau with sum max(y - tau, 0) = 1, by Newton steps on that convex, decreasing function.
 
-    Newton reaches the root's left side in one step from anywhere and then climbs; the set of entries above tau only
-    shrinks, so an unchanged count means the exact set, and the last step is exact. No sort, two or three passes from
-    a warm start, each a plain sum that the compiler vectorises.
+    The largest entry is 0 (differences to it are what counts, and so huge inputs stay exact), so tau is in [-1, 0),
+    and so must be the start. Newton reaches the root's left side in one step and then climbs; the set of entries above
+    tau only shrinks, so an unchanged count means the exact set, and the last step is exact. No sort, two or three
+    passes from a warm start, each a plain sum that the compiler vectorises.
     """
     tau, last = start, -1
     for _ in range(y.size + 2):
@@ -60,12 +61,6 @@ def _threshold(y: Floats, start: float) -> float:
             gap = y[i] - tau
             count += gap > 0.0
             excess += max(gap, 0.0)
-        if count == 0:  # the start was right of every entry: step to the leftmost possible root
-            top = y[0]
-            for i in range(y.size):
-                top = max(top, y[i])
-            tau, last = top - 1.0, -1
-            continue
         tau += (excess - 1.0) / count
         if count == last:
             break
@@ -73,32 +68,16 @@ def _threshold(y: Floats, start: float) -> float:
     return tau
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
-def _project_rows(Y: Floats) -> None:
-    for i in range(Y.shape[0]):
-        row = Y[i]
-        top = row[0]
-        for j in range(row.size):
-            top = max(top, row[j])
-        for j in range(row.size):  # differences to the largest entry are what counts; keeps huge inputs exact
-            row[j] -= top
-        tau = _threshold(row, -1.0)
-        for j in range(row.size):
-            row[j] = max(row[j] - tau, 0.0)
-
-
 def project_rows(Y: Array) -> Array:
     """Project every row of Y (n, P) onto the simplex (Eq. 26)."""
-    if not is_numpy(Y):
-        xp = namespace(Y)
-        tau = zeros((len(Y),), Y, precision(Y)) - 1.0
-        if simplex_cuda.can_take(Y):
-            return simplex_cuda.step(Y, None, 1.0, tau, None)[0]
-        shifted = Y - xp.max(Y, axis=1, keepdims=True)
-        return not_below_zero(shifted - thresholds(shifted, tau)[:, None])
-    projected = np.array(Y, dtype=np.float64, order="C")
-    _project_rows(projected)
-    return projected
+    if is_numpy(Y):
+        Y = np.array(Y, dtype=np.float64, order="C")
+    return step(Y, None, 1.0, first_thresholds(Y))[0]
+
+
+def first_thresholds(Y: Array) -> Array:
+    """Where thresholds are looked for without a better start: far enough below the largest entry of any row."""
+    return zeros((len(Y),), Y, precision(Y)) - 1.0
 
 
 def thresholds(Y: Array, start: Array) -> Array:
@@ -108,49 +87,50 @@ def thresholds(Y: Array, start: Array) -> Array:
     for _ in range(Y.shape[1] + 2):
         gap = not_below_zero(Y - tau[:, None])
         count = xp.count_nonzero(gap, axis=1)
-        found = count > 0
-        change = (xp.sum(gap, axis=1) - 1.0) / cast(xp.where(found, count, xp.ones_like(count)), dtype)
+        change = (xp.sum(gap, axis=1) - 1.0) / cast(count, dtype)
         # An entry that rounding moves over the limit and back must not keep all rows waiting.
         done = xp.abs(change) <= ROUNDING[dtype] * xp.abs(tau)
-        if last is not None and bool(xp.all(found & (done | (count == last)))):
+        if last is not None and bool(xp.all(done | (count == last))):
             break
-        if bool(xp.all(found)):
-            tau, last = tau + change, count
-        else:  # a start right of every entry: step to the leftmost possible root
-            tau, last = xp.where(found, tau + change, xp.max(Y, axis=1) - 1.0), xp.where(found, count, -1 - count)
+        tau, last = tau + change, count
     return tau
 
 
-def step(Y: Array, linear: Array, scale: float, keep: float, Z: Array, S: Array, tau: Array) -> tuple[Array, ...]:
-    """One projected gradient step for every row: the new rows, their thresholds, and `norms` as in `_step`."""
+def step(
+    Y: Array, linear: Array | None, scale: float, tau: Array, S: Array | None = None
+) -> tuple[Array, Array, Array]:
+    """Every row of scale * Y + linear projected onto the simplex; Y may be overwritten.
+
+    `tau` are thresholds to start from, relative to the largest entry of their row. Gives the projections, their
+    thresholds and, per row, ||s||^2, <linear, s> and ||s - row of S||^2 (what is not given counts as 0).
+    """
     if is_numpy(Y):
         norms = np.empty((len(Y), 3))
-        _step(Y, linear, scale, keep, Z, S, tau, norms)
+        nothing = np.zeros((1, Y.shape[1]))
+        _step(Y, nothing if linear is None else linear, scale, nothing if S is None else S, tau, norms)
         return Y, tau, norms
     xp = namespace(Y)
-    if keep:
-        Y += (keep / scale) * Z
     if simplex_cuda.can_take(Y):
         return simplex_cuda.step(Y, linear, scale, tau, S)
-    Y *= scale
-    Y += linear
+    Y = scale * Y if linear is None else scale * Y + linear
+    Y = Y - xp.max(Y, axis=1, keepdims=True)
     tau = thresholds(Y, tau)
     new = not_below_zero(Y - tau[:, None])
-    return new, tau, xp.stack([squares(new), dots(new, linear), squares(new - S)], axis=1)
+    inner = xp.zeros_like(tau) if linear is None else dots(new, linear)
+    return new, tau, xp.stack([squares(new), inner, squares(new if S is None else new - S)], axis=1)
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _step(
-    Y: Floats, linear: Floats, scale: float, keep: float, Z: Floats, S: Floats, tau: Floats, norms: Floats
-) -> None:
-    """One projected gradient step for every row: Y <- projection of keep * Z + scale * Y + linear; warm started.
-
-    `norms` gets, per row, ||s||^2, <linear, s> and ||s - previous s||^2.
-    """
+def _step(Y: Floats, linear: Floats, scale: float, S: Floats, tau: Floats, norms: Floats) -> None:
+    """`step` in place, row by row; a `linear` or `S` of one row is that of all rows."""
     for i in range(Y.shape[0]):
-        row, extra, z, old = Y[i], linear[i], Z[i], S[i]
+        row, extra, old = Y[i], linear[min(i, len(linear) - 1)], S[min(i, len(S) - 1)]
+        top = -np.inf
         for j in range(row.size):
-            row[j] = scale * row[j] + extra[j] + keep * z[j]
+            row[j] = scale * row[j] + extra[j]
+            top = max(top, row[j])
+        for j in range(row.size):
+            row[j] -= top
         tau[i] = _threshold(row, tau[i])
         square, inner, change = 0.0, 0.0, 0.0
         for j in range(row.size):
@@ -167,11 +147,12 @@ def advance(new: Array, S: Array, Z: Array, moved: Array, momentum: Array, needs
     if is_numpy(new):
         _advance(new, S, Z, moved, momentum, needs_z)
         return S, Z
-    xp = namespace(new)
-    accepted = new if bool(xp.all(moved)) else xp.where(moved[:, None], new, S)
+    stayed = namespace(new).nonzero(~moved)[0]
+    if len(stayed):  # few rows, as a rule
+        new[stayed] = S[stayed]
     if needs_z:
-        Z = accepted + momentum[:, None] * (accepted - S)  # the momentum of a row that stayed is 0
-    return accepted, Z
+        Z = new + momentum[:, None] * (new - S)  # the momentum of a row that stayed is 0
+    return new, Z
 
 
 @njit(cache=True, nogil=True)
@@ -259,28 +240,35 @@ def minimise_rows(
     shift = xp.max(linear, axis=1)
     scaled = linear - shift[:, None]
     scaled /= lipschitz
-    S = _first_point(hessian, linear) if start is None else cast(xp.asarray(start, copy=True), dtype)
-    n = S.shape[0]
+    if start is None:
+        S, tau, norms = _first_point(hessian, linear, scaled)
+        square, inner = norms[:, 0], norms[:, 1]
+    else:
+        S = cast(xp.asarray(start, copy=True), dtype)
+        square, inner, tau = squares(S), dots(S, scaled), first_thresholds(S)
     SU = S @ U
     Z, ZU = (xp.asarray(S, copy=True) if keep else S), SU
-    momentum = zeros((n,), S, dtype)
-    c, tau, has_momentum = momentum + 1.0, momentum - 1.0, False
+    momentum = xp.zeros_like(tau)
+    c, has_momentum = momentum + 1.0, False
     new = xp.empty_like(S)
 
     def objective(square: Array, inner: Array, low_rank: Array) -> Array:
         return hessian.ridge * square - sign * squares(low_rank) - lipschitz * inner
 
-    value = objective(squares(S), dots(S, scaled), SU)
+    value = objective(square, inner, SU)
     for _ in range(max_iter):
         new = np.matmul(ZU, U.T, out=new) if xp is np else ZU @ U.T
-        new, tau, norms = step(new, scaled, 2.0 * sign / lipschitz, keep, Z, S, tau)
+        if keep:
+            new += (keep * lipschitz / (2.0 * sign)) * Z
+        new, tau, norms = step(new, scaled, 2.0 * sign / lipschitz, tau, S)
         settled = norms[:, 2] <= tol * tol * norms[:, 0]
         if trace is None and not has_momentum and bool(xp.all(settled)):
             return new  # plain steps cannot rise: no need to look at the objective
         new_U = new @ U
         new_value = objective(norms[:, 0], norms[:, 1], new_U)
-        # A rise beyond rounding: forget the momentum, stay, and take a plain step (which cannot rise) next time.
-        moved = new_value <= value + ROUNDING[dtype] * xp.abs(value)
+        # A rise beyond rounding: forget the momentum, stay, and take a plain step next time. That one cannot rise, so
+        # whatever rounding says of it, it is taken, or it would come again and again.
+        moved = (new_value <= value + ROUNDING[dtype] * xp.abs(value)) | (momentum == 0.0)
         if as_printed:
             moved = moved | ~moved
         # Nearly always all rows have moved, and then nothing has to be chosen row by row.
@@ -306,15 +294,18 @@ def taking_all(condition: Array, new: Array, old: Array) -> Array:
     return new
 
 
-def _first_point(hessian: LowRankHessian, linear: Array) -> Array:
-    """Projection of Eq. 27, s0 = (2H)^-1 l (by the Woodbury identity), or of l itself where H has no such inverse."""
+def _first_point(hessian: LowRankHessian, linear: Array, scaled: Array) -> tuple[Array, Array, Array]:
+    """`step` to the projection of Eq. 27, s0 = (2H)^-1 l (by the Woodbury identity), or of l where H has no inverse.
+
+    `scaled` is (l - max l) / Lp; <scaled, s0> is what the second of the norms gets.
+    """
     U, ridge = hessian.U, hessian.ridge
     if not hessian.has_inverse:
-        return project_rows(linear)
-    first = (linear @ U) @ hessian.inverse_core @ U.T
-    first += linear
-    first /= 2.0 * ridge
-    if not is_numpy(first):
-        return project_rows(first)
-    _project_rows(first)
-    return first
+        S, tau, norms = step(hessian.lipschitz * scaled, None, 1.0, first_thresholds(linear))
+        norms[:, 1] = dots(S, scaled)
+        return S, tau, norms
+    first = (linear @ U) @ (hessian.inverse_core / (2.0 * ridge)) @ U.T
+    stretch = hessian.lipschitz / (2.0 * ridge)  # usually 1
+    S, tau, norms = step(first, scaled if stretch == 1.0 else stretch * scaled, 1.0, first_thresholds(linear))
+    norms[:, 1] /= stretch
+    return S, tau, norms

@@ -27,10 +27,7 @@ def can_take(Y: Array) -> bool:
 
 
 def step(Y: Array, linear: Array | None, scale: float, tau: Array, S: Array | None) -> tuple[Array, Array, Array]:
-    """Rows of scale * Y + linear projected onto the simplex, their thresholds, and norms (see `simplex.step`).
-
-    Without `linear` and `S` it is the projection alone.
-    """
+    """`simplex.step`."""
     import torch
     import triton
 

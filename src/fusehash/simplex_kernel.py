@@ -21,12 +21,8 @@ def project_step(Y, linear, last, tau, new, found, norms, scale, width,
         extra = tl.load(linear + row * width + column, mask=there, other=0.0)
         y += extra
     y = tl.where(there, y, -float("inf"))
-    top = tl.max(y, axis=0)
+    y -= tl.max(y, axis=0)  # differences to the largest entry are what counts; keeps huge inputs exact
     t = tl.load(tau + row)
-    if HAS_LINEAR:
-        t = tl.where(t < top, t, top - 1.0)  # a start right of every entry
-    else:  # differences to the largest entry are what counts; keeps huge inputs exact
-        y -= top
     count = -1.0
     before = -2.0
     rounds = 0
@@ -42,6 +38,7 @@ def project_step(Y, linear, last, tau, new, found, norms, scale, width,
     tl.store(found + row, t)
     tl.store(norms + row * 3, tl.sum(s * s, axis=0))
     tl.store(norms + row * 3 + 1, tl.sum(s * extra, axis=0))
+    change = s
     if HAS_LAST:
-        change = s - tl.load(last + row * width + column, mask=there, other=0.0)
-        tl.store(norms + row * 3 + 2, tl.sum(change * change, axis=0))
+        change -= tl.load(last + row * width + column, mask=there, other=0.0)
+    tl.store(norms + row * 3 + 2, tl.sum(change * change, axis=0))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from scipy.stats import chisquare
 from threadpoolctl import threadpool_limits
 
 import fusehash
@@ -81,8 +83,7 @@ class Reference:
         self.V = top(root[:, None] * (self.A.T @ self.A) * root)
         self.L_root = np.ones(P)
         signs = stream(self.seed, "B")
-        self.B = paper.balanced_signs(N, BITS, signs)
-        self.Bs = paper.balanced_signs(P, BITS, signs)
+        self.B, self.Bs = (bits.unpack(paper.balanced_codes(n, BITS, signs), BITS) for n in (N, P))
         normal = stream(self.seed, "W")
         self.W = [normal.standard_normal((X.shape[1], BITS)) for X in self.X]
 
@@ -181,7 +182,7 @@ def test_the_objective_of_the_s_step_never_rises(weights, monkeypatch):
 
     monkeypatch.setattr(paper, "minimise_rows", watched)
     agsfh(**weights, max_iter=5, tol=0.0).fit(VIEWS)
-    assert len(traces) == 5
+    assert 1 < len(traces) <= 5  # fewer where the objective has settled to the last digit
     for trace in traces:
         assert np.diff(trace).max() <= 1e-12 * np.abs(trace).max()
 
@@ -234,12 +235,21 @@ def test_the_graph_decides_bits_where_its_weight_is_large():
     assert agsfh(**GRAPHIC).fit(VIEWS).graph_share_ > 0.01
 
 
-@pytest.mark.parametrize("n", [2, 7, 8])
+@pytest.mark.parametrize("n", [0, 1, 2, 7, 8, 1001])
 def test_the_first_codes_are_balanced(n):
-    signs = paper.balanced_signs(n, 24, np.random.default_rng(0))
-    assert np.all(np.abs(signs) == 1.0)
-    assert np.all(signs.sum(axis=0) == (0 if n % 2 == 0 else -1))
-    assert len(np.unique(signs, axis=1).T) > 1
+    signs = bits.unpack(paper.balanced_codes(n, 24, np.random.default_rng(0)), 24)
+    assert signs.shape == (n, 24)
+    assert np.all(signs.sum(axis=0) == -(n % 2))
+    assert n < 2 or len(np.unique(signs, axis=1).T) > 1
+
+
+@pytest.mark.parametrize("n", [4, 5])
+def test_no_balanced_column_is_likelier_than_another(n):
+    rng = np.random.default_rng(0)
+    columns = np.concatenate([bits.unpack(paper.balanced_codes(n, 64, rng), 64).T for _ in range(400)])
+    kinds, counts = np.unique(columns, axis=0, return_counts=True)
+    assert len(kinds) == math.comb(n, n // 2)
+    assert chisquare(counts).pvalue > 0.001
 
 
 def test_anchors_without_mass_do_no_harm():

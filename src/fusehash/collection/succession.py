@@ -151,6 +151,7 @@ class Succession(Change):
     def _chosen(self, kept: Sequence[State], number: int | None, back: bool) -> State:
         """The kept generation that is meant: of that number, the one before, or the newest of those that came later."""
         by_number = {state.number: state for state in kept}
+        known = ", ".join(map(str, by_number)) or "none"
         if back:
             if self.state.before not in by_number:
                 raise DataError(
@@ -160,11 +161,12 @@ class Succession(Change):
         if number is None:
             newer = [state for state in kept if state.number > self.state.number]
             if not newer:
-                raise DataError("There is no newer generation to switch to; build one beside, or name an older one.")
+                raise DataError(
+                    f"There is no newer generation to switch to; build one beside, or name one that is kept ({known})."
+                )
             return newer[-1]
         if number == self.state.number:
             raise DataError(f"Generation {number} is in force already.")
         if number not in by_number:
-            known = ", ".join(str(state.number) for state in kept) or "none"
             raise DataError(f"The generation must be one that is kept ({known}). Got {number}.")
         return by_number[number]
