@@ -8,8 +8,11 @@ import time
 from collections.abc import Callable
 
 
-def told_before_kill(work: Callable[[int], None], seconds: float) -> int:
-    """Fork, let the child call work(pipe), kill it with SIGKILL after some seconds; the bytes it wrote to the pipe."""
+def told_before_kill(work: Callable[[int], None], seconds: float, told_first: int = 0) -> int:
+    """Fork, let the child call work(pipe), kill it with SIGKILL; the number of bytes it wrote to the pipe.
+
+    It is killed some seconds after it has told so many bytes: on a busy machine, too, it has done something by then.
+    """
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -20,9 +23,11 @@ def told_before_kill(work: Callable[[int], None], seconds: float) -> int:
             os.write(2, f"child: {error!r}\n".encode())
         os._exit(0)
     os.close(writer)
+    told = 0
+    while told < told_first and (part := os.read(reader, told_first - told)):
+        told += len(part)
     time.sleep(seconds)
     os.kill(pid, signal.SIGKILL)
-    told = 0
     while part := os.read(reader, 4096):
         told += len(part)
     os.close(reader)

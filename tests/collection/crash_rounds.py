@@ -157,7 +157,7 @@ def main(folder: Path, rounds: int, seed: int) -> None:
             path, content = folder / f"{number}.collection", {}
         calls = plan(rng, content, 8)
         seconds = float(rng.choice([rng.uniform(0, 0.03), rng.uniform(0, 0.3), rng.uniform(0, 1.0)]))
-        told = told_before_kill(partial(child, path, calls), seconds)
+        told = told_before_kill(partial(child, path, calls), seconds, told_first=int(rng.integers(3)))
         unopened += not told
         count = max(0, told - 1)
         expected = content

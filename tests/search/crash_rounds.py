@@ -94,7 +94,7 @@ def main(folder: Path, rounds: int, seed: int) -> None:
             path, content = folder / f"codes-{number}.db", {}
         operations = plan(rng, content, 12)
         seconds = float(rng.choice([rng.uniform(0, 0.003), rng.uniform(0, 0.02), rng.uniform(0, 0.08)]))
-        told = told_before_kill(partial(child, path, operations), seconds)
+        told = told_before_kill(partial(child, path, operations), seconds, told_first=int(rng.integers(6)))
         if told == 0:
             unopened += 1
         count = max(0, told - 1)
