@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -12,6 +13,12 @@ import pytest
 
 REQUIRE_ALL = os.environ.get("FUSEHASH_REQUIRE") == "all"
 DATA = Path(os.environ.get("FUSEHASH_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
+
+
+def pytest_sessionfinish() -> None:
+    """Servers that tests have started end here: processes of pytest-xdist end without looking back."""
+    if "servers" in sys.modules:
+        sys.modules["servers"].remove_all()
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import importlib.util
 import lzma
 import os
@@ -19,6 +20,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import uuid
@@ -50,6 +52,18 @@ def server(name: str) -> Server:
     elif not _running[name].alive:
         _running[name].start()
     return _running[name]
+
+
+def remove_all() -> None:
+    """End the servers of this process, with their data."""
+    while _running:
+        _running.popitem()[1].remove()
+
+
+def end_with_parent() -> None:
+    """In the child, on Linux: be killed when the thread that started it is gone, however it went."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 class Server:
@@ -88,6 +102,7 @@ class Server:
             self._process = subprocess.Popen(
                 command, env={**os.environ, **variables}, cwd=self.folder, stdout=log, stderr=log,
                 stdin=subprocess.DEVNULL, user=self.user(), group=self.user(), start_new_session=True,
+                preexec_fn=end_with_parent,
             )  # fmt: skip
         wait_for(lambda: not self.alive or self.answers(), self.ready_s, f"{type(self).__name__} to start")
         if not self.alive:
