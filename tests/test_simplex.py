@@ -21,6 +21,15 @@ ROWS = arrays(
 )
 
 
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_without_a_hessian_the_largest_entry_gets_all(precision, optional):
+    torch = optional("torch")
+    dtype = getattr(torch, precision)
+    linear = torch.tensor([[0.1, 0.3, 0.2], [-5.0, -7.0, -5.5]], dtype=dtype)
+    S = minimise_rows(LowRankHessian(torch.zeros((3, 2), dtype=dtype), 0.0), linear)
+    assert S.tolist() == [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
+
+
 def qp(H: np.ndarray, linear: np.ndarray) -> np.ndarray:
     """min s'Hs - l's on the simplex for convex H: the KKT system of every support, the best feasible point of all."""
     P = len(linear)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fusehash import spectrum
 from fusehash.parallel import one_blas_thread
-from fusehash.spectrum import CentredGram, ridge_solver, solve_ridge, top_eigenpairs, whitening
+from fusehash.spectrum import CentredGram, leading_eigenpairs, ridge_solver, solve_ridge, top_eigenpairs, whitening
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -202,6 +202,24 @@ def test_the_same_start_gives_the_same_eigenvectors():
     assert np.array_equal(first, again)
 
 
+STEEP = {
+    "geometric": np.logspace(0, -40, 300),
+    "two alone": np.r_[2.0, 1.0, np.zeros(298)],
+    "two far above": np.r_[3.0, 3.0, np.linspace(0.02, 0.015, 30), np.linspace(0.01, 0.0, 268)],
+    "nothing": np.zeros(300),
+}
+
+
+@pytest.mark.parametrize("eigenvalues", STEEP.values(), ids=STEEP)
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_leading_eigenpairs_of_a_spectrum_that_falls_steeply(eigenvalues, kind, optional):
+    Q = np.linalg.qr(np.random.default_rng(0).standard_normal((300, 300)))[0]
+    G = (Q * eigenvalues) @ Q.T
+    w, V = map(np.asarray, leading_eigenpairs(G if kind == "numpy" else optional("torch").as_tensor(G), 20))
+    assert np.allclose(w, eigenvalues[:20], rtol=1e-3, atol=1e-9)
+    assert np.allclose(G @ V, V * w, rtol=0, atol=1e-4)
+
+
 def dense_sizes(monkeypatch) -> list[int]:
     """The sizes of the matrices that the dense solver gets from now on."""
     sizes: list[int] = []
@@ -264,6 +282,18 @@ def test_dependent_features_can_be_regressed_on_with_any_ridge(ridge, copies):
     best = np.linalg.lstsq(X, B, rcond=None)[0]
     assert np.allclose(X @ W, X @ best, atol=1e-3)
     assert np.abs(W).max() < 10
+
+
+@pytest.mark.parametrize("ridge", [0.0, 1e-9, 1e-6])
+def test_sums_of_single_precision_can_be_regressed_on_with_any_ridge(ridge):
+    rng = np.random.default_rng(7)
+    factors = rng.standard_normal((500, 2))
+    X = (factors @ rng.standard_normal((2, 60))).astype(np.float32)
+    gram = (X.T @ X).astype(np.float64)
+    assert np.linalg.eigvalsh(gram)[0] < -1e-7 * np.trace(gram) / 60
+    B = rng.standard_normal((500, 3))
+    W = solve_ridge(ridge_solver(gram, ridge), X.T @ B)
+    assert np.allclose(X @ W, factors @ np.linalg.lstsq(factors, B, rcond=None)[0], atol=1e-2)
 
 
 def test_nothing_to_regress_on_gives_zero():

@@ -198,6 +198,23 @@ def test_missing_rows_are_known_and_come_as_zeros():
     assert cut.is_present("a").tolist() == [False, True]
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.int8])
+def test_masked_numbers_are_missing_ones(dtype):
+    masked = np.ma.masked_array(X.astype(dtype), mask=np.zeros_like(X, dtype=bool))
+    assert np.array_equal(PairedViews({"a": masked})["a"], X)
+    masked[2] = np.ma.masked
+    with pytest.raises(DataError, match=r"Got NaN or infinity in 1 rows, first in row 2\."):
+        PairedViews({"a": masked, "b": Y})
+    views = PairedViews({"a": masked, "b": Y}, allow_missing=True)
+    assert views.is_present("a").tolist() == [True, True, False, True]
+    assert np.array_equal(views.block("a", slice(None)), X * [[1], [1], [0], [1]])
+
+
+def test_a_mask_may_be_a_series(optional):
+    mask = optional("pandas").Series([True, False, True, True])
+    assert PairedViews({"a": X, "b": Y}, present={"a": mask}).is_present("a").tolist() == mask.tolist()
+
+
 def test_a_view_may_be_missing_in_every_row_it_was_asked_about():
     views = PairedViews({"a": np.full((1, 3), np.nan), "b": Y[:1]}, allow_missing=True)
     assert not views.is_present("a").any()

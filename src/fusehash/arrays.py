@@ -86,7 +86,16 @@ def host(array: Array) -> np.ndarray[Any, Any]:
     if hasattr(array, "detach"):  # torch, on whatever device and with whatever history
         there = array.detach().cpu()
         return np.asarray(there.float() if precision(there) == "bfloat16" else there)  # NumPy has no bfloat16
-    return np.asarray(array.get() if hasattr(array, "get") else array)
+    return np.asarray(array.get() if is_foreign(array) else array)
+
+
+def unmasked(array: Array) -> Array:
+    """A masked array as a plain one; what is masked is NaN, and not the number that stands below."""
+    if not isinstance(array, np.ma.MaskedArray):
+        return array
+    if not np.ma.is_masked(array):
+        return np.asarray(array)
+    return np.ma.filled(array.astype(np.result_type(array.dtype, np.float16)), np.nan)
 
 
 def beside(array: np.ndarray[Any, Any], other: Array) -> Array:

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from fusehash import simplex_cuda
@@ -35,6 +34,7 @@ from fusehash.arrays import (
     squares,
     zeros,
 )
+from fusehash.compiling import compiled
 
 Floats = NDArray[np.float64]
 
@@ -45,7 +45,7 @@ ROUNDING = {"float64": 1e-14, "float32": 1e-6}
 _FAST = {"reassoc", "contract", "nsz", "nnan"}
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
+@compiled(fastmath=_FAST)
 def _threshold(y: Floats, start: float) -> float:
     """The tau with sum max(y - tau, 0) = 1, by Newton steps on that convex, decreasing function.
 
@@ -120,7 +120,7 @@ def step(
     return new, tau, xp.stack([squares(new), inner, squares(new if S is None else new - S)], axis=1)
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
+@compiled(fastmath=_FAST)
 def _step(Y: Floats, linear: Floats, scale: float, S: Floats, tau: Floats, norms: Floats) -> None:
     """`step` in place, row by row; a `linear` or `S` of one row is that of all rows."""
     for i in range(Y.shape[0]):
@@ -155,7 +155,7 @@ def advance(new: Array, S: Array, Z: Array, moved: Array, momentum: Array, needs
     return new, Z
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _advance(new: Floats, S: Floats, Z: Floats, moved: NDArray[np.bool_], momentum: Floats, needs_z: bool) -> None:
     for i in range(S.shape[0]):
         if moved[i]:
@@ -205,7 +205,7 @@ class LowRankHessian:
         """Lipschitz constant of the gradient, twice the largest |eigenvalue| of H."""
         top = self.structure
         bound = max(self.ridge, top - self.ridge) if self.sign > 0 else self.ridge + top
-        return 2.0 * max(bound, 1e-100)
+        return 2.0 * max(bound, 1e-30)  # within the range of single precision
 
 
 def minimise_rows(

@@ -1,7 +1,7 @@
 """Mergeable sums over row blocks, and the top of a symmetric spectrum.
 
-Every fit in fusehash touches the data only through sums over rows (means, Gram matrices), so blocks can come in any
-order, from disk or from other machines, and their sums can be merged.
+AGSFH touches the data only through sums over rows (means, Gram matrices), so blocks can come in any order, from disk or
+from other machines, and their sums can be merged.
 """
 
 from __future__ import annotations
@@ -22,12 +22,16 @@ from fusehash.arrays import (
     is_numpy,
     namespace,
     solve_lower,
+    squares,
     top_eigh,
     with_signs,
     zeros,
 )
 
 Floats = Array  # in double precision, of any library
+
+# Of approximate eigenpairs: residuals relative to the eigenvalue.
+NEARLY = 0.1
 
 
 @dataclass
@@ -147,26 +151,55 @@ def leading_eigenpairs(G: Array, r: int, *, n_rounds: int = 3, degree: int = 8) 
     Subspace iteration with a Chebyshev filter (Zhou and Saad 2007), mostly in single precision: the polynomial is
     small below the least Ritz value of a slightly larger block and grows fast above it, so the leading pairs are
     accurate and only the last ones, whose eigenvalues hardly differ from the unwanted ones, may be mixed with those.
+    Where the spectrum falls so steeply that its top drowns the rest (few features, few different rows), the filter is
+    run in double precision, and where that is not enough either the dense solver is used.
     """
     n, block = len(G), r + max(16, r // 8)
     if n < 5 * block:
         return top_eigenpairs(G, r)
     xp = namespace(G)
-    matrix = cast(G, "float32")
-    V = xp.linalg.qr(beside(np.random.default_rng(0).standard_normal((n, block)).astype(np.float32), G))[0]
+    for dtype in ("float32", "float64"):
+        V = _filtered(G, block, dtype, n_rounds, degree)
+        if V is None:
+            continue
+        # The last step in double precision: eigenvectors of near equal eigenvalues are told apart as far as can be.
+        V = xp.linalg.qr(cast(V, "float64"))[0]
+        image = G @ V
+        w, Q = top_eigh(V.T @ image, r)
+        V = V @ Q
+        if _nearly_solves(w, V, image @ Q):
+            return w, with_signs(V)
+    return top_eigenpairs(G, r)
+
+
+def _filtered(G: Array, block: int, dtype: str, n_rounds: int, degree: int) -> Array | None:
+    """A basis near the top of the spectrum; None where the filter leaves the range of `dtype`."""
+    xp = namespace(G)
+    matrix = cast(G, dtype)
+    first = np.random.default_rng(0).standard_normal((len(G), block)).astype(np.float32)
+    V = xp.linalg.qr(cast(beside(first, G), dtype))[0]
     for _ in range(n_rounds):
         image = matrix @ V
         w = np.linalg.eigvalsh(host(V.T @ image))
         cut = max(float(w[0]), 1e-6 * float(w[-1]))
-        # Chebyshev recurrence on [0, cut] mapped to [-1, 1], started from V and (2 G / cut - 1) V.
-        older, V = V, (2.0 / cut) * image - V
-        for _ in range(degree - 1):
-            older, V = V, (4.0 / cut) * (matrix @ V) - 2.0 * V - older
-        V = xp.linalg.qr(V)[0]
-    # The last step in double precision: eigenvectors of near equal eigenvalues are told apart as far as they can be.
-    V = xp.linalg.qr(cast(V, "float64"))[0]
-    w, Q = top_eigh(V.T @ (G @ V), r)
-    return w, with_signs(V @ Q)
+        if cut <= 0.0:
+            return None
+        with np.errstate(over="ignore", invalid="ignore"):  # looked at below
+            # Chebyshev recurrence on [0, cut] mapped to [-1, 1], started from V and (2 G / cut - 1) V.
+            older, V = V, (2.0 / cut) * image - V
+            for _ in range(degree - 1):
+                older, V = V, (4.0 / cut) * (matrix @ V) - 2.0 * V - older
+            V = xp.linalg.qr(V)[0]
+        if not bool(xp.all(xp.isfinite(V))):
+            return None
+    return V
+
+
+def _nearly_solves(w: Array, V: Array, image: Array) -> bool:
+    """Whether G V = V diag(w) up to a part of each eigenvalue that is not below rounding."""
+    xp = namespace(V)
+    residual = xp.sqrt(squares((image - V * w).T))
+    return bool(xp.all(residual <= NEARLY * xp.clip(w, 1e-6 * float(w[0]), None)))
 
 
 def _orthonormal(A: Floats) -> Floats:
@@ -183,11 +216,17 @@ def _orthonormal(A: Floats) -> Floats:
 def ridge_solver(gram: Array, ridge: float) -> Array:
     """Cholesky factor of gram + ridge * (mean diagonal) I; a relative ridge, so units do not matter.
 
-    It is never below rounding, so that dependent features have a solution too.
+    It is never below rounding, so that dependent features have a solution too: where sums of single precision leave
+    the matrix indefinite, it is raised until it is not.
     """
     scale = trace(gram) / len(gram)
     ridge = max(ridge, 1e-14 * len(gram))
-    return cholesky(gram + identity(gram) * (ridge * scale if scale > 0 else 1.0))
+    try:
+        return cholesky(gram + identity(gram) * (ridge * scale if scale > 0 else 1.0))
+    except LinAlgError:
+        if ridge >= 1.0:
+            raise
+        return ridge_solver(gram, 10.0 * ridge)
 
 
 def trace(A: Array) -> float:

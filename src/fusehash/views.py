@@ -24,6 +24,7 @@ from fusehash.arrays import (
     namespace,
     precision,
     take_rows,
+    unmasked,
     zeros,
 )
 from fusehash.errors import DataError
@@ -212,7 +213,7 @@ def check_view(matrix: Any, name: str, *, allow_missing: bool = False) -> tuple[
         values = matrix.data
     else:
         try:
-            matrix = np.asarray(matrix)
+            matrix = np.asarray(unmasked(matrix))
         except ValueError:
             raise DataError(f"View '{name}' must be a matrix (rows, features). Got rows of unequal length.") from None
         values = matrix

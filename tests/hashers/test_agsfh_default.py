@@ -251,3 +251,15 @@ def test_a_view_that_hardly_any_row_has_is_no_trouble(tmp_path, stored: bool, se
         model = fh.AGSFH(**settings).fit(given)
     assert model.codes_.shape == (200, 2)
     assert np.isfinite(model.project(views["b"][[17]], view="b")).all()
+
+
+@pytest.mark.parametrize("distinct", [900, 12])
+def test_few_features_and_few_different_rows_are_no_obstacle(distinct: int) -> None:
+    rng = np.random.default_rng(0)
+    angles = rng.uniform(0.0, 2.0 * np.pi, distinct)[np.arange(900) % distinct]
+    places = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    model = fh.AGSFH(**FIXED, random_state=0).fit({"place": places, "height": places[:, :1]})
+    same = model.encode(places[:distinct], view="place")
+    assert len(np.unique(same, axis=0)) >= min(distinct, 100)
+    assert np.isfinite(model.project(places[:, :1], view="height")).all()
+    np.testing.assert_array_equal(model.codes_[:distinct], model.codes_[-distinct:])

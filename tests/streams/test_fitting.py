@@ -129,6 +129,35 @@ def test_encode_of_a_stream_gives_the_codes_of_each_block(models, form, tmp_path
     np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), model.encode(ARRAYS["text"], view="text"))
 
 
+def test_blocks_may_be_empty_frames_or_one_buffer_filled_anew(models, tmp_path, optional):
+    pandas = optional("pandas")
+    model, buffers = models["agsfh"], {name: np.empty((70, matrix.shape[1])) for name, matrix in ARRAYS.items()}
+
+    def empty():
+        yield {name: matrix[:0] for name, matrix in ARRAYS.items()}
+        yield from blocks()
+        yield {name: matrix[:0] for name, matrix in ARRAYS.items()}
+
+    def frames():
+        for block in blocks():
+            yield {name: pandas.DataFrame(matrix) for name, matrix in block.items()}
+
+    def refilled():
+        for block in blocks(70):
+            for name, matrix in block.items():
+                buffers[name][:] = matrix
+            yield buffers
+
+    for stream in (empty, frames, refilled):
+        views = PairedViews(stream)
+        for name, matrix in ARRAYS.items():
+            np.testing.assert_array_equal(views.block(name, slice(None)), matrix)
+            np.testing.assert_array_equal(views.block(name, slice(60, 700)), matrix[60:])
+        codes = model.encode(stream, view="text", out=tmp_path / "x.npy")
+        np.testing.assert_array_equal(np.load(codes), model.encode(ARRAYS["text"], view="text"))
+    assert [len(codes) for codes in model.encode_fused(empty)] == [0, *[90] * 7, 70, 0]
+
+
 # ---- checks while reading
 
 

@@ -50,8 +50,9 @@ def test_a_truncated_npy_is_refused_when_it_is_opened(tmp_path, cut):
         open_view(str(tmp_path / "x.npy"))
 
 
-def test_a_file_that_shrinks_while_it_is_read(tmp_path):
-    np.save(tmp_path / "x.npy", X)
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_file_that_shrinks_while_it_is_read(tmp_path, order):
+    np.save(tmp_path / "x.npy", np.asarray(X, order=order))
     matrix = open_view(tmp_path / "x.npy")
     with (tmp_path / "x.npy").open("r+b") as file:
         file.truncate(200)
@@ -112,6 +113,31 @@ def test_zarr_with_a_damaged_chunk(tmp_path, optional):
         open_view(tmp_path / "x.zarr")[:]
 
 
+def test_zarr_that_goes_away_while_it_is_read(tmp_path, optional):
+    zarr = optional("zarr")
+    zarr.create_array(str(tmp_path / "x.zarr"), shape=(10, 4), chunks=(5, 4), dtype="f8")[:] = X
+    matrix = open_view(tmp_path / "x.zarr")
+    (tmp_path / "x.zarr").rename(tmp_path / "y.zarr")
+    with refuses("The zarr array x.zarr must stay where it is while it is read."):
+        matrix[:]
+
+
+@pytest.mark.parametrize("chunks", [None, (5, 4)])
+def test_hdf5_that_shrinks_or_is_closed_while_it_is_read(tmp_path, optional, chunks):
+    h5py = optional("h5py")
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=np.tile(X, (100, 1)), chunks=chunks)
+    with h5py.File(path, "r") as file:
+        matrix, closed = open_view(file["x"]), open_view(file["x"])
+        with path.open("r+b") as content:
+            content.truncate(path.stat().st_size // 2)
+        with refuses("must not become shorter while it is read" if chunks is None else "could not be read"):
+            matrix[:]
+    with refuses("The dataset /x of x.h5 could not be read"):
+        closed[:]
+
+
 def write_parquet(path: Path, optional, **columns):
     optional("pyarrow.parquet").write_table(optional("pyarrow").table(columns), path)
 
@@ -157,6 +183,22 @@ def test_parquet_that_is_broken_or_foreign(tmp_path, optional):
     write_parquet(tmp_path / "many" / "1.parquet", optional, y=X[:, 0])
     with refuses("Every file of The Parquet folder many must have the same columns. 1.parquet differs"):
         open_view(tmp_path / "many")
+
+
+@pytest.mark.parametrize("later", [{"x": X[:3, 0]}, {"y": np.repeat(X[:, 0], 3)}])
+def test_parquet_that_is_replaced_while_it_is_read(tmp_path, optional, later):
+    table = optional("pyarrow").table({"x": X[:, 0]})
+    optional("pyarrow.parquet").write_table(table, tmp_path / "x.parquet", row_group_size=4)
+    matrix = open_view(tmp_path / "x.parquet")
+    write_parquet(tmp_path / "x.parquet", optional, **later)
+    with refuses("x.parquet must stay as it is while it is read"):
+        matrix[:]
+
+
+def test_a_dask_array_must_not_be_masked(optional):
+    da = optional("dask.array")
+    with refuses("A dask array must not be masked."):
+        open_view(da.ma.masked_greater(da.from_array(X), 30))
 
 
 def test_a_dask_array_must_know_its_rows(optional):

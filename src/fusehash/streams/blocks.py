@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fusehash.arrays import host
+from fusehash.arrays import host, unmasked
 from fusehash.errors import DataError
 from fusehash.streams.base import Block, StoredMatrix, check_dtype
 from fusehash.streams.npy import RawMatrix, open_npy
@@ -79,7 +79,9 @@ class BlockStream:
         self.reader = Rewinding(self._begin, lambda row: 0, self.n_rows, SOURCE)
 
     def _begin(self, row: int) -> tuple[int, Iterator[Piece]]:
-        return 0, _named_blocks(self.source, self.widths)
+        # Copies: pieces are kept for a while, and whoever gave a block may fill it anew.
+        blocks = _named_blocks(self.source, self.widths)
+        return 0, ({name: part.copy() for name, part in block.items()} for block in blocks)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "reader"}
@@ -140,7 +142,7 @@ def _named_block(given: Any, row: int) -> dict[str, Block]:
 
 def dense_block(part: Any, name: str, row: int) -> Block:
     """One block of one view as an array of numbers."""
-    block = part.toarray() if sp.issparse(part) else host(part)
+    block = part.toarray() if sp.issparse(part) else unmasked(host(part))
     if block.ndim != 2 or not block.shape[1]:
         raise DataError(f"{SOURCE} must give matrices. Got shape {block.shape} for '{name}' at row {row}.")
     check_dtype(f"View '{name}' of the stream", block.dtype)

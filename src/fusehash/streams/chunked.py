@@ -43,6 +43,12 @@ class ZarrFile(ZarrMatrix):
     def __reduce__(self) -> Any:
         return reopen, (ZarrFile, (self.path,), self.shape)
 
+    def _load(self, start: int, stop: int) -> Block:
+        rows = super()._load(start, stop)
+        if not self.path.exists():  # zarr takes chunks that are not there for empty ones
+            raise DataError(f"{self.source} must stay where it is while it is read. It is gone from {self.path}.")
+        return rows
+
 
 def open_zarr_array(path: Path) -> Any:
     """Open the array, or say what is there instead."""
@@ -80,12 +86,20 @@ class Hdf5Matrix(ChunkedMatrix):
         chunk_rows = dataset.chunks[0] if dataset.chunks else 1
         super().__init__(source, shape, dataset.dtype, even_edges(shape[0], chunk_rows, width))
         self._dataset, self._in_chunks = dataset, bool(dataset.chunks)
+        self._file = file_and_size(self.path)
 
     def __reduce__(self) -> Any:
         return reopen, (_open_hdf5, (self.path, self._name), self.shape)
 
     def _load(self, start: int, stop: int) -> Block:
-        return np.asarray(self._dataset[start:stop])
+        try:
+            rows = np.asarray(self._dataset[start:stop])
+        except (OSError, ValueError, RuntimeError) as error:
+            raise DataError(f"{self.source} could not be read: {_first_line(error)}.") from error
+        file, size = file_and_size(self.path)
+        if file == self._file[0] and size < self._file[1]:  # HDF5 reads zeros behind the end of a file
+            raise DataError(f"{self.source} must not become shorter while it is read. Its file ends at byte {size}.")
+        return rows
 
     def _read(self, start: int, stop: int) -> Block:
         if self._in_chunks:
@@ -94,6 +108,15 @@ class Hdf5Matrix(ChunkedMatrix):
 
     def _take(self, rows: Any) -> Block:
         return super()._take(rows) if self._in_chunks else StoredMatrix._take(self, rows)
+
+
+def file_and_size(path: Path) -> tuple[Any, int]:
+    """Which file lies at a path, and its size; nothing where there is none (HDF5 may be elsewhere, too)."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None, 0
+    return (found.st_dev, found.st_ino), found.st_size
 
 
 def _open_hdf5(path: Path, name: str) -> Hdf5Matrix:
@@ -108,6 +131,8 @@ class DaskMatrix(ChunkedMatrix):
     def __init__(self, array: Any) -> None:
         if any(np.isnan(size) for size in array.shape):
             raise DataError("A dask array must know its shape. Got unknown chunks; compute_chunk_sizes() finds it.")
+        if isinstance(array._meta, np.ma.MaskedArray):
+            raise DataError("A dask array must not be masked. Got a masked one; dask.array.ma.filled(x, nan) helps.")
         shape = check_shape("The dask array", array.shape)
         given = array
         if len(array.chunks[1]) > 1:

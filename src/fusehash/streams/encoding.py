@@ -131,7 +131,9 @@ def encode_blocks(hasher: CrossModalHasher, stream: Any, view: str | None) -> It
     A block is a mapping from name to matrix, or a tuple in the order of fit; for one view also the matrix itself.
     """
     for block in stream() if callable(stream) else stream:
-        if view is None:
+        if _has_no_rows(block):  # as in fit
+            yield np.empty((0, bits.n_bytes(hasher.n_bits)), np.uint8)
+        elif view is None:
             yield hasher.encode_fused(list(block) if isinstance(block, tuple) else block)
         elif isinstance(block, tuple):
             yield hasher.encode(block[hasher.view_names_.index(view)], view=view)
@@ -141,6 +143,11 @@ def encode_blocks(hasher: CrossModalHasher, stream: Any, view: str | None) -> It
             yield hasher.encode(block[view], view=view)
         else:
             yield hasher.encode(block, view=view)
+
+
+def _has_no_rows(block: Any) -> bool:
+    parts = list(block.values()) if isinstance(block, Mapping) else block if isinstance(block, tuple) else [block]
+    return bool(parts) and all(getattr(part, "shape", (1,))[:1] == (0,) for part in parts)
 
 
 def stored_blocks(matrix: StoredMatrix, size: int) -> Iterator[Any]:

@@ -46,7 +46,10 @@ class RawMatrix(StoredMatrix):
 
     def _read(self, start: int, stop: int) -> Block:
         if self._columns_first:
-            whole = np.memmap(self._file, self._stored, "r", self._offset, self.shape, order="F")
+            try:
+                whole = np.memmap(self._file, self._stored, "r", self._offset, self.shape, order="F")
+            except ValueError:
+                raise self._shortened(os.fstat(self._file.fileno()).st_size) from None
             return np.array(whole[start:stop], dtype=self.dtype, order="C")
         block = np.empty((stop - start, self.shape[1]), self._stored)
         self._fill(block, self._offset + start * self.row_bytes)
@@ -62,8 +65,11 @@ class RawMatrix(StoredMatrix):
                     self._file.seek(position)
                     got = self._file.readinto(rest[:_READ_BYTES])  # type: ignore[attr-defined]
             if got == 0:
-                raise DataError(f"{self.source} must not become shorter while it is read. It ends at byte {position}.")
+                raise self._shortened(position)
             rest, position = rest[got:], position + got
+
+    def _shortened(self, end: int) -> DataError:
+        return DataError(f"{self.source} must not become shorter while it is read. It ends at byte {end}.")
 
 
 def _raw(path: Path, offset: int, shape: tuple[int, int], dtype: Any, columns_first: bool) -> RawMatrix:

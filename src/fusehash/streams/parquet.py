@@ -85,6 +85,9 @@ class ParquetMatrix(RewindingView):
             here = [number for other, number, _ in self._groups[group:] if other == file]
             group += len(here)
             with open_parquet(file) as reader:
+                columns = reader.schema_arrow.names
+                if here[-1] >= reader.metadata.num_row_groups or not set(self._layout.names) <= set(columns):
+                    raise DataError(f"{file.name} must stay as it is while it is read. It has changed.")
                 try:
                     for batch in reader.iter_batches(size, row_groups=here, columns=list(self._layout.names)):
                         if batch.num_rows:
