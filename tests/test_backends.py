@@ -67,6 +67,14 @@ def test_equal_distances_share_the_weight_evenly(move):
     close(weights, np.full((3, 2), 0.5))
 
 
+def test_of_more_equal_anchors_than_neighbours_the_first_are_taken(move):
+    X = np.zeros((5, 3))
+    anchors = np.vstack([np.eye(3)[[0]] * 2.0, np.eye(3), -np.eye(3), np.eye(3)])  # nine of them at the same distance
+    index, weights = (host(part) for part in graph.anchor_weights(move(X), move(anchors), 4))
+    np.testing.assert_array_equal(np.sort(index, axis=1), np.tile([1, 2, 3, 4], (5, 1)))
+    np.testing.assert_allclose(weights, 0.25)
+
+
 @pytest.mark.parametrize("fusion", graph.FUSIONS)
 @pytest.mark.parametrize("missing", [False, True])
 def test_fusions(move, fusion, missing):

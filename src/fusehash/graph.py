@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numba import njit
 from numpy.typing import NDArray
 
 from fusehash.arrays import (
@@ -29,6 +28,7 @@ from fusehash.arrays import (
     take_rows,
     zeros,
 )
+from fusehash.compiling import compiled
 from fusehash.views import BLOCK_ROWS, Floats, PairedViews
 
 Neighbours = tuple[Array, Array]
@@ -79,13 +79,13 @@ def choose_anchors(
     return {name: np.ascontiguousarray(part) * scale[name] for name, part in zip(views, parts, strict=True)}
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _further(d: Floats, index: NDArray[np.int32], a: int, b: int) -> bool:
     """Whether heap entry a is further than b; of equal distances the higher index counts as further."""
     return d[a] > d[b] or (d[a] == d[b] and index[a] > index[b])
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _sift_down(d: Floats, index: NDArray[np.int32], root: int, size: int) -> None:
     while True:
         child = 2 * root + 1
@@ -100,7 +100,7 @@ def _sift_down(d: Floats, index: NDArray[np.int32], root: int, size: int) -> Non
         root = child
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _weights(D: Floats, k: int, index: NDArray[np.int32], weights: Floats) -> None:
     """Eq. 14 for every row of distances: a heap of the k + 1 nearest, then their weights."""
     P = D.shape[1]
@@ -145,13 +145,19 @@ def anchor_weights(X: Array, anchors: Array, k: int) -> Neighbours:
 
 
 def nearest_weights(D: Array, k: int) -> Neighbours:
-    """Eq. 14 from distances in any array library; of equals at the limit it is 0, whichever of them are taken."""
+    """Eq. 14 from distances in any array library; of equals at the limit it is 0, whichever of them are taken.
+
+    Where all are equal it is not, and the first ones are taken, as in NumPy.
+    """
     xp = namespace(D)
     d, index = nearest_columns(D, min(k + 1, D.shape[1]))
     limit = d[:, -1:]
     gaps = limit - d[:, :k]
     total = xp.sum(gaps, axis=1, keepdims=True)
     even = total <= 1e-12 * k * limit
+    ties = xp.nonzero(even[:, 0])[0]
+    if len(ties):
+        index[ties] = cast(xp.argsort(D[ties], axis=1, stable=True)[:, : index.shape[1]], precision(index))
     weights = xp.where(even, xp.ones_like(gaps) / k, gaps / xp.where(even, xp.ones_like(total), total))
     return index[:, :k], weights
 

@@ -1,4 +1,4 @@
-"""A pass over the rows: the only way in which a fit touches the data.
+"""A pass over the rows: the only way in which AGSFH touches the data.
 
 Work is given one block of rows at a time and gives back sums, which are merged, and one line for every row, which are
 put together in order. Where the rows are (in memory, on a disk, on a GPU) and who computes (threads, a device, the
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,12 +39,6 @@ DEVICE_BYTES_A_ROW = 2**18
 # Entries of a dense block on the host; bounds memory whatever the width of a view.
 BLOCK_ENTRIES = 2**21
 Result = TypeVar("Result")
-
-
-class Mergeable(Protocol):
-    """Sums over rows that can take in the sums of others."""
-
-    def add(self, other: Any) -> None: ...
 
 
 @dataclass(frozen=True)

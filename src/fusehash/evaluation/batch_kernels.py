@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from fusehash.compiling import compiled
 from fusehash.evaluation.kernels import break_ties_in_order, group_hits, hamming_levels, partner_position
 from fusehash.evaluation.tie_kernels import expected_ap
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def ap_of_queries(
     queries: Any, words: Any, n_levels: Any, relevant: Any, k: Any, stable: Any, values: Any, has_relevant: Any
 ) -> None:
@@ -31,7 +31,7 @@ def ap_of_queries(
         values[q] = expected_ap(sizes, hits, k)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def partners_of_queries(queries: Any, words: Any, first: Any, positions: Any) -> None:
     """`partner_position` of queries whose partners stand from item ``first`` on, into the columns of (3, queries)."""
     levels = np.empty(words.shape[1], np.int32)

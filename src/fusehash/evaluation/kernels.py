@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
+
+from fusehash.compiling import compiled
 
 
 @intrinsic
@@ -35,7 +37,7 @@ def to_words(packed: NDArray[np.uint8]) -> NDArray[np.uint64]:
     return np.ascontiguousarray(padded.view(np.uint64).T)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def hamming_levels(query: Any, database: Any, out: Any) -> None:
     """out[i] = Hamming distance of the query (words,) to item i of the database (words, n)."""
     n_words, n = database.shape
@@ -46,7 +48,7 @@ def hamming_levels(query: Any, database: Any, out: Any) -> None:
             out[i] += _popcount(query[w] ^ database[w, i])
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def asymmetric_distances(projection: Any, codes: Any, out: Any) -> None:
     """out[i] = -<p, b_i> with b_i in {-1, +1} behind packed codes (n, bytes).
 
@@ -69,7 +71,7 @@ def asymmetric_distances(projection: Any, codes: Any, out: Any) -> None:
         out[i] = total
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def break_ties_in_order(levels: Any, n_levels: Any) -> None:
     """Replace every level by the item's rank 0..n-1, ties in database order (a counting sort, in place)."""
     start = np.zeros(n_levels + 1, dtype=np.int64)
@@ -83,7 +85,7 @@ def break_ties_in_order(levels: Any, n_levels: Any) -> None:
         start[level] += 1
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def group_hits(levels: Any, relevant: Any, sizes: Any, hits: Any) -> None:
     """sizes[l] += items at level l, hits[l] += relevant items at level l."""
     for i in range(levels.size):
@@ -92,7 +94,7 @@ def group_hits(levels: Any, relevant: Any, sizes: Any, hits: Any) -> None:
         hits[level] += relevant[i] != 0
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def group_gains(levels: Any, gains: Any, sizes: Any, sums: Any) -> None:
     """sizes[l] += items at level l, sums[l] += their gains."""
     for i in range(levels.size):
@@ -101,7 +103,7 @@ def group_gains(levels: Any, gains: Any, sizes: Any, sums: Any) -> None:
         sums[level] += gains[i]
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def share_any(query_masks: Any, masks: Any, out: Any) -> None:
     """out[q, i] = 1 where the label sets (words, nq) and (words, n) meet."""
     n_words, n = masks.shape
@@ -116,7 +118,7 @@ def share_any(query_masks: Any, masks: Any, out: Any) -> None:
                     out[q, i] |= (word & masks[w, i]) != 0
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def share_count(query_masks: Any, masks: Any, out: Any) -> None:
     """out[q, i] = number of labels that the sets (words, nq) and (words, n) share."""
     n_words, n = masks.shape
@@ -131,7 +133,7 @@ def share_count(query_masks: Any, masks: Any, out: Any) -> None:
                     out[q, i] += _popcount(word & masks[w, i])
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def partner_position(levels: Any, partner: Any) -> Any:
     """Counts of items nearer than the partner, tied with it and before it in row order, tied with it (itself too)."""
     own = levels[partner]

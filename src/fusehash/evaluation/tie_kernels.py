@@ -14,10 +14,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from fusehash.compiling import compiled
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def expected_precision_sum(a: Any, b: Any, slots: Any, m: Any) -> float:
     """Expected sum of precisions of m relevant items placed at random in slots a+1..a+slots.
 
@@ -33,7 +34,7 @@ def expected_precision_sum(a: Any, b: Any, slots: Any, m: Any) -> float:
     return total * m / slots
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _expected_at_cut(total: Any, a: Any, b: Any, g: Any, r: Any, slots: Any) -> float:
     """E[(total + precisions of the m admitted) / (b + m)], m ~ Hypergeometric(g items, r relevant, slots drawn)."""
     flat, rising = 0.0, 0.0  # sum of 1/(a+t) and of (t-1)/(a+t): the expected precision sum is linear in both
@@ -60,13 +61,13 @@ def _expected_at_cut(total: Any, a: Any, b: Any, g: Any, r: Any, slots: Any) -> 
     return value / weights
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _hypergeometric_step_down(m: Any, g: Any, r: Any, slots: Any) -> float:
     """P(m - 1) / P(m)."""
     return m / (r - m + 1) * ((g - r - slots + m) / (slots - m + 1))
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def expected_ap(sizes: Any, hits: Any, k: Any) -> float:
     """Mean of AP@k over all orders inside the groups, each equally likely."""
     a, b, total = 0, 0, 0.0
@@ -82,7 +83,7 @@ def expected_ap(sizes: Any, hits: Any, k: Any) -> float:
     return total / b if b > 0 else 0.0
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def best_ap(sizes: Any, hits: Any, k: Any) -> float:
     """Largest AP@k over all orders inside the groups.
 
@@ -109,7 +110,7 @@ def best_ap(sizes: Any, hits: Any, k: Any) -> float:
     return total / b if b > 0 else 0.0
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def worst_ap(sizes: Any, hits: Any, k: Any) -> float:
     """Smallest AP@k over all orders inside the groups.
 
@@ -141,7 +142,7 @@ def worst_ap(sizes: Any, hits: Any, k: Any) -> float:
     return total / b if b > 0 else 0.0
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _expected_first_hits(a: Any, b: Any, g: Any, r: Any, wanted: Any) -> float:
     """Expected sum of precisions of the first `wanted` of r relevant items placed at random in slots a+1..a+g.
 
@@ -169,7 +170,7 @@ def _expected_first_hits(a: Any, b: Any, g: Any, r: Any, wanted: Any) -> float:
     return total
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def first_hits_ap(sizes: Any, hits: Any, k: Any, order: Any) -> float:
     """Hit cut (E5). order: 0 expected, 1 best (relevant first), -1 worst (relevant last): the divisor is fixed."""
     wanted = min(k, hits.sum())
@@ -192,7 +193,7 @@ def first_hits_ap(sizes: Any, hits: Any, k: Any, order: Any) -> float:
     return total / wanted
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def hits_at(sizes: Any, hits: Any, ranks: Any, order: Any, out: Any) -> None:
     """out[i] = relevant items in the top ranks[i] (ranks ascend). order: 0 expected, 1 most, -1 fewest."""
     a, b, j = 0, 0, 0
@@ -213,7 +214,7 @@ def hits_at(sizes: Any, hits: Any, ranks: Any, order: Any, out: Any) -> None:
                 out[i] += max(0, slots - (g - r))
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def discounted_gain(sizes: Any, sums: Any, discounts: Any) -> float:
     """Expected sum of discount x gain over the top discounts.size ranks: every slot of a group has its mean gain."""
     rank, total = 0, 0.0

@@ -203,11 +203,6 @@ class Incremental(CrossModalHasher):
                 )
         return paired
 
-    def _paired(self, views: ViewsLike) -> PairedViews:
-        if isinstance(views, PairedViews) and (self._allows_missing or not views.present):
-            return views
-        return PairedViews(views, allow_missing=self._allows_missing)
-
     def _refit(self, fitted: Fitted, means: dict[str, Array], gram: Array, with_bits: Array) -> Refitted:
         """Means, spectrum and rotation from sums over all rows."""
         chosen = self.tuning_["chosen"]

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from fusehash import bits
 from fusehash.checks import check_integer, check_real, stream
+from fusehash.compiling import compiled
 from fusehash.errors import ParameterError
 from fusehash.hashers.base import CrossModalHasher, Progress
 from fusehash.hashers.linear import centred_matrices, gram_sums
@@ -127,11 +126,9 @@ class LSSH(CrossModalHasher):
         cuts = np.cumsum([learn.n_features[name] for name in texts])[:-1]
         self.topics_ = dict(zip(texts, np.split(A, cuts, axis=1), strict=True))
         self.atoms_, self.links_, self.step_ = D, R, step_length(D)
-
-        def of_block(rows: slice) -> bits.Codes:
-            return bits.pack(self._fused({name: views.block(name, rows) for name in views}, image))
-
-        self.codes_ = np.vstack(list(map_blocks(of_block, views.blocks(), self.n_threads)))
+        self.codes_ = self._codes_of(
+            views, lambda rows: self._fused({name: views.block(name, rows) for name in views}, image)
+        )
 
     def _learn(self, X: Floats, T: Floats) -> tuple[Floats, Floats, Floats]:
         """The alternating updates; A, D and R."""
@@ -234,7 +231,7 @@ def lasso(
     return S, weights
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _fista_step(
     gradient: NDArray[Any], weights: NDArray[Any], step: Any, momentum: Any, S: NDArray[Any], Y: NDArray[Any]
 ) -> int:
@@ -252,7 +249,7 @@ def _fista_step(
     return n_used
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _sparse_gradient(Y: NDArray[Any], gram: NDArray[Any], C: NDArray[Any], gradient: NDArray[Any]) -> None:
     """gradient = Y gram - C, for rows of Y that are mostly zeros; four rows of gram at a time."""
     for i in range(len(Y)):
@@ -272,7 +269,7 @@ def _sparse_gradient(Y: NDArray[Any], gram: NDArray[Any], C: NDArray[Any], gradi
                 row[j] += y * g[j]
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _sweep(gram: Floats, target: Floats, D: Floats, n_sweeps: int) -> None:
     for _ in range(n_sweeps):
         for j in range(len(D)):

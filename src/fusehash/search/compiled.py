@@ -13,6 +13,8 @@ from typing import Any
 
 from numba import njit
 
+from fusehash.compiling import keep_on_disk
+
 logger = logging.getLogger(__name__)
 
 _OPTIONS = {"nogil": True, "boundscheck": False, "error_model": "numpy"}
@@ -28,12 +30,7 @@ class Kernel:
         self.__doc__, self.__name__ = function.__doc__, function.__name__
         self._function = function
         self._compiled = njit(**_OPTIONS)(function)
-        self._cached = True
-        try:
-            self._compiled.enable_caching()
-        except RuntimeError as error:
-            self._cached = False
-            logger.info("%s is compiled anew in every process: %s", self.__name__, error)
+        self._cached = keep_on_disk(self._compiled)
 
     def __call__(self, *args: Any) -> Any:
         try:
