@@ -54,7 +54,7 @@ def grow_one(n: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--one", type=int)
     parser.add_argument("--repetitions", type=int, default=3)
     arguments = parser.parse_args()

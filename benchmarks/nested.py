@@ -1,7 +1,7 @@
 """Several lengths from one training: what codes that are cut lose against codes trained at that length.
 
     python benchmarks/nested.py run wiki --data FOLDER      # also: iapr (4,000 rows of it); resumes where it stopped
-    python benchmarks/nested.py table                       # prints the table of docs/methods.md from the stored runs
+    python benchmarks/nested.py table                       # prints these runs as a table, as docs/methods.md has one
 
 Every line of benchmarks/results/nested.jsonl is one fit: MAP@50 (stable ties, mean of both directions) of its codes cut
 to every length, by protocol.
@@ -104,6 +104,8 @@ def precision(queries: Any, database: Any, n_bits: int, relevant: Any) -> float:
 
 def table() -> None:
     names = list(dict.fromkeys(r["data"] for r in rows()))
+    if not names:
+        raise SystemExit(f"There are no runs in {RESULTS}; `run` makes them.")
     for name in names:
         print(f"\n{name}: MAP@50, mean over seeds (spread)\n")
         print("| codes | " + " | ".join(f"{p} {n}" for p in PROTOCOLS for n in LENGTHS) + " |")

@@ -52,7 +52,7 @@ def telling(text: str) -> list[str]:
 
 
 def by_code(collection: Collection) -> Search:
-    """Search by text as it was before words were looked at."""
+    """Search by text by codes alone."""
 
     def search(text: str, k: int) -> list[Any]:
         snapshot = collection._now()
@@ -63,7 +63,7 @@ def by_code(collection: Collection) -> Search:
 
 
 def by_both(collection: Collection) -> Search:
-    """Search by text as it is."""
+    """Search by text as a collection does: by codes and words."""
     return lambda text, k: [hit.item for hit in collection.search(text, k=k)]
 
 

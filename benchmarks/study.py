@@ -206,7 +206,7 @@ def _arrow(direction: str) -> str:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore", fh.errors.FusehashWarning)
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("action", choices=["run", "table"])
     parser.add_argument("part", nargs="?", default="made", choices=["wiki", "iapr", "made", "long", "views"])
     parser.add_argument("--data", default=".", help="folder with the real data files")

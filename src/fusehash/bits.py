@@ -5,6 +5,7 @@ Bit j of a code is bit j % 8 (little-endian) of byte j // 8; +1 is stored as 1 a
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -68,7 +69,7 @@ def cut(codes: ArrayLike, n_bits: int) -> Codes:
     packed = codes if isinstance(codes, np.ndarray) else np.asarray(codes)
     if packed.dtype != np.uint8 or packed.ndim != 2:
         raise DataError(f"Codes must be a uint8 matrix (n, bytes). Got {packed.dtype} of shape {packed.shape} instead.")
-    if n_bits <= 0 or n_bits % 8 or n_bits > 8 * packed.shape[1]:
+    if not isinstance(n_bits, Integral) or n_bits <= 0 or n_bits % 8 or n_bits > 8 * packed.shape[1]:
         raise DataError(
             f"Codes can be cut to a multiple of 8 bits, at most {8 * packed.shape[1]} here. Got {n_bits} instead."
         )

@@ -33,6 +33,11 @@ _CLASSES: dict[str, type] = {}
 T = TypeVar("T")
 
 
+def is_learned(name: str) -> bool:
+    """Whether an attribute of a model is what `fit` has learned."""
+    return name.endswith("_") and not name.startswith("_")
+
+
 def storable(cls: type[T]) -> type[T]:
     """Class decorator: a dataclass that may stand inside a model file."""
     _CLASSES[cls.__name__] = cls
@@ -87,7 +92,7 @@ def write(model: CrossModalHasher, path: Path) -> None:
     from safetensors.numpy import save
 
     arrays: dict[str, np.ndarray[Any, Any]] = {}
-    learned = {name: value for name, value in vars(model).items() if name.endswith("_") and not name.startswith("_")}
+    learned = {name: value for name, value in vars(model).items() if is_learned(name)}
     state = _flatten(learned, "state", arrays)
     params = {name: value for name, value in model.get_params(deep=False).items() if name not in NOT_SAVED}
     if not isinstance(params.get("random_state"), int | np.integer | type(None)):
@@ -150,7 +155,7 @@ def read(path: Path, find: Callable[[str], type[CrossModalHasher] | None]) -> Cr
             )
         model = cls(**_revive(json.loads(metadata["params"]), arrays))
         state = _revive(json.loads(metadata["state"]), arrays)
-        if not set(COMMON) <= set(state) or not all(name.endswith("_") and not name.startswith("_") for name in state):
+        if not set(COMMON) <= set(state) or not all(map(is_learned, state)):
             raise ValueError("not the learned attributes of a model")
         check_codes(state["codes_"], model.n_bits)
         for name, value in state.items():

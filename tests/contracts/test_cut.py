@@ -103,7 +103,7 @@ def test_packed_codes_are_cut_without_a_copy(tmp_path):
     mapped = np.load(tmp_path / "codes.npy", mmap_mode="r")
     assert isinstance(bits.cut(mapped, 16), np.memmap)
     assert np.array_equal(bits.cut(mapped, 16), codes[:, :2])
-    for wrong in (0, 12, 72, -8):
+    for wrong in (0, 12, 72, -8, 16.0, "16"):
         with pytest.raises(DataError, match="multiple of 8 bits, at most 64"):
             bits.cut(codes, wrong)
     with pytest.raises(DataError, match="uint8 matrix"):

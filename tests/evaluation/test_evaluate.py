@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator
 import fusehash
 from fusehash.bits import pack
 from fusehash.errors import DataError, ParameterError
-from fusehash.evaluation import evaluate, mean_average_precision, runner
+from fusehash.evaluation import coding, evaluate, mean_average_precision
 from fusehash.evaluation.protocols import halves
 from fusehash.evaluation.result import json_ready
 from fusehash.views import PairedViews
@@ -187,7 +187,7 @@ def test_label_matrices_dense_and_sparse():
 def test_encoding_in_parts_changes_nothing(monkeypatch):
     data = make(new=40)
     want = evaluate(Hasher(), data, seeds=[0]).table()
-    monkeypatch.setattr(runner, "ENCODE_ROWS", 7)
+    monkeypatch.setattr(coding, "ROWS_AT_ONCE", 7)
     assert evaluate(Hasher(), data, seeds=[0]).table() == want
 
 
@@ -287,6 +287,8 @@ def test_bad_data_sets(change, sentence):
         ({"protocols": ["X"]}, "'protocols' parameter of evaluate must be different names out of 'U', 'H', 'HN', 'FN'"),
         ({"protocols": ["U", "U"]}, "different names"),
         ({"protocols": []}, "different names"),
+        ({"protocols": None}, "different names .* Got None instead"),
+        ({"protocols": [["U"]]}, "different names"),
         ({"seeds": []}, "'seeds' parameter of evaluate must be one or more whole numbers >= 0"),
         ({"seeds": [0.5]}, "whole numbers >= 0"),
         ({"ties": "none"}, "'ties' parameter of evaluate"),

@@ -65,6 +65,7 @@ def test_bad_codes(queries, database, sentence):
         (lambda: precision_recall_by_rank(Q, D, R, [0]), "'ranks' parameter of precision_recall_by_rank"),
         (lambda: precision_recall_by_rank(Q, D, R, average="mean"), "'micro' or 'macro'. Got 'mean'"),
         (lambda: precision_recall_by_radius(Q, D, R, n_bits=8), "the number of bits behind 2 bytes. Got 8"),
+        (lambda: precision_recall_by_radius(Q, D, R, n_bits=16.0), "the number of bits behind 2 bytes. Got 16.0"),
         (lambda: pair_recall(Q, Q, k=0), "'k' parameter of pair_recall must be one or more whole numbers >= 1. Got 0"),
     ],
 )

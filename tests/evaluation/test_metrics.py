@@ -205,6 +205,8 @@ def test_radius_curve_knows_the_bits_and_what_was_never_retrieved():
     assert curve.precision[1] == 0.0
     assert curve.precision[10] == 0.5
     assert curve.recall[10] == 1.0
+    counted = precision_recall_by_radius(query, database, np.array([[True, False]]), n_bits=np.int64(10))
+    np.testing.assert_array_equal(counted.recall, curve.recall)
     nothing = precision_recall_by_radius(query, database, np.array([[False, False]]), average="macro")
     assert np.isnan(nothing.recall).all()
 

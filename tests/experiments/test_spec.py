@@ -104,7 +104,7 @@ paper: 1
     file = tmp_path / "mine.yaml"
     file.write_text(text)
     spec = load_spec(file)
-    assert (spec.name, spec.notes, spec.k, spec.seeds, spec.paper) == ("mine", "two lines", None, (3, 5), "1")
+    assert (spec.name, spec.notes, spec.k, spec.seeds, spec.paper) == ("mine", "two lines", None, (3, 5), 1)
     assert [dataset.name for dataset in spec.datasets] == ["wiki", "mirflickr25k"]
     assert spec.dataset.options == {"n_train": 100}
     assert [series.label for series in spec.lines] == ["FSH", "mine"]
@@ -152,12 +152,23 @@ paper: 1
         ({"ties": "none"}, "among expected, stable, best, worst"),
         ({"sections": ["fun"]}, "among map, topn"),
         ({"paper": 9}, "among 1, 2, 3"),
+        ({"paper": True}, "must be the number of a printed table. Got True instead"),
+        ({"paper": 1.0}, "must be the number of a printed table. Got 1.0 instead"),
+        ({"title": None}, "'title' of tiny must be text. Got None instead"),
+        ({"notes": ["a"]}, "'notes' of tiny must be text"),
     ],
 )
 def test_what_is_wrong_is_said(changes, sentence):
     with pytest.raises(DataError, match=sentence) as caught:
         spec_of(**changes)
     assert "\n" not in str(caught.value)
+
+
+def test_a_key_without_a_value_is_as_good_as_none():
+    method = {"method": "regression", "label": None, "params": None, "printed": None}
+    spec = spec_of(notes=None, methods=[method], paper=None)
+    assert spec.notes == ""
+    assert (spec.runs[0].label, spec.runs[0].params, spec.runs[0].printed) == ("REG", {}, "")
 
 
 @pytest.mark.parametrize("content", [None, 3, "text", ["a"]])

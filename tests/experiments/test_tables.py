@@ -96,8 +96,8 @@ def test_printed_times_are_found_for_their_data_set(make):
     made = make(sections=["times"])
     [results] = collect(made.spec, made.store)
     wanted = replace(results.wanted, name="mirflickr25k")
-    four = replace(results, spec=replace(results.spec, paper="4"), wanted=wanted)
-    five = replace(results, spec=replace(results.spec, paper="5"), wanted=wanted)
+    four = replace(results, spec=replace(results.spec, paper=4), wanted=wanted)
+    five = replace(results, spec=replace(results.spec, paper=5), wanted=wanted)
     assert cell(tables.fit_table(four), "", "AGSFH (paper)", 16).printed == 79.2261
     assert cell(tables.encode_table(five), "text → image", "AGSFH (paper)", 32).printed == 0.2224
     assert not tables.encode_table(four).has_printed

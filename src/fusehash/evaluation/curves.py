@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -89,15 +90,11 @@ def precision_recall_by_radius(
     """
     _check_average(average, "precision_recall_by_radius")
     ranking = Ranking(query_codes, database_codes)
-    if ranking.asymmetric:
+    if not ranking.is_hamming:
         raise DataError("A Hamming radius needs binary query codes (uint8). Got real-valued projections instead.")
     largest = ranking.max_distance if n_bits is None else n_bits
-    if (
-        isinstance(largest, bool)
-        or not isinstance(largest, int)
-        or largest < 1
-        or n_bytes(largest) * 8 != ranking.max_distance
-    ):
+    is_whole = isinstance(largest, Integral) and not isinstance(largest, bool)
+    if not is_whole or largest < 1 or n_bytes(largest) * 8 != ranking.max_distance:
         raise ParameterError(
             "precision_recall_by_radius",
             "n_bits",

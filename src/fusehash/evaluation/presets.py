@@ -87,7 +87,7 @@ MAP_RULES: Mapping[str, MapRule] = MappingProxyType({rule.name: rule for rule in
 
 def get_rule(name: Any, k: int | None, owner: str) -> MapRule:
     """The rule of that name, if it allows this k."""
-    if name not in MAP_RULES:
+    if not isinstance(name, str) or name not in MAP_RULES:
         raise ParameterError(owner, "rule", "one of " + ", ".join(f'"{rule}"' for rule in MAP_RULES), name)
     rule = MAP_RULES[name]
     if k is not None and not rule.any_k:

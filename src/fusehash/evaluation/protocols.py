@@ -13,7 +13,7 @@ searches train[order[ceil(n / 2) :]], both in ascending row order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, TypeAlias
@@ -94,8 +94,9 @@ class Split:
 
 
 def check_protocols(protocols: Any) -> tuple[str, ...]:
-    names = (protocols,) if isinstance(protocols, str) else tuple(protocols)
-    if not names or len(set(names)) != len(names) or any(name not in PROTOCOLS for name in names):
+    names = tuple(protocols) if isinstance(protocols, Iterable) and not isinstance(protocols, str) else (protocols,)
+    is_known = all(isinstance(name, str) and name in PROTOCOLS for name in names)
+    if not names or not is_known or len(set(names)) != len(names):
         raise ParameterError(
             "evaluate", "protocols", "different names out of " + ", ".join(map(repr, PROTOCOLS)), protocols
         )

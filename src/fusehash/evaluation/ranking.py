@@ -30,9 +30,9 @@ class Ranking:
     def __init__(self, query_codes: Any, database_codes: Any) -> None:
         self._codes = check_codes(database_codes, what="Database codes")
         queries = np.asarray(query_codes)
-        self.asymmetric = queries.dtype.kind == "f"
+        self.is_hamming = queries.dtype.kind != "f"  # queries are codes, not projections
         self._queries: NDArray[Any]
-        if self.asymmetric:
+        if not self.is_hamming:
             self._queries = self._check_projections(queries)
         else:
             packed = check_codes(queries, what="Query codes")
@@ -53,11 +53,6 @@ class Ranking:
     def max_distance(self) -> int:
         """The largest Hamming distance that the codes allow."""
         return 8 * int(self._codes.shape[1])
-
-    @property
-    def is_hamming(self) -> bool:
-        """Whether queries are codes, not projections."""
-        return not self.asymmetric
 
     def average_precisions(
         self,
@@ -80,7 +75,7 @@ class Ranking:
 
     def levels(self, query: int, *, stable: bool = False) -> tuple[NDArray[np.int32], int]:
         """A level per item (smaller is nearer, equal is tied) and the number of levels; stable: ranks, without ties."""
-        if self.asymmetric:
+        if not self.is_hamming:
             levels, n_levels = self._asymmetric_levels(query)
         else:
             levels, n_levels = np.empty(self.n_items, dtype=np.int32), self.max_distance + 1

@@ -139,11 +139,11 @@ def as_relevance(relevant: Relevant, n_queries: int, n_items: int) -> Relevance:
     return relevance
 
 
-def _as_array(relevant: Any) -> Matrix:
+def _as_array(given: Any, expected: str = HOW_TO_TELL) -> Matrix:
     try:
-        return np.asarray(relevant)
-    except ValueError:  # nested lists of unequal lengths
-        raise DataError(f"{HOW_TO_TELL} Got {type(relevant).__name__} instead.") from None
+        return np.asarray(given)
+    except ValueError:
+        raise DataError(f"{expected} Got rows of unequal length.") from None
 
 
 def _from_labels(query_labels: Any, item_labels: Any) -> Relevance:
@@ -169,7 +169,7 @@ def _check_labels(labels: Any, whose: str) -> Any:
         matrix.sum_duplicates()
         values = matrix.data
     else:
-        matrix = values = np.asarray(labels)
+        matrix = values = _as_array(labels, f"{whose} labels must be class numbers (n,) or a 0/1 matrix (n, labels).")
     if matrix.ndim == 1:
         if matrix.dtype.kind == "f" and not np.isfinite(matrix).all():
             raise DataError(f"{whose} labels must be finite class numbers. Got NaN or infinity.")
@@ -195,7 +195,7 @@ def _label_masks(labels: Any) -> NDArray[np.uint64]:
 
 
 def _as_grades(matrix: Any) -> Matrix:
-    grades = np.asarray(matrix.toarray() if sp.issparse(matrix) else matrix)
+    grades = matrix.toarray() if sp.issparse(matrix) else _as_array(matrix)
     if grades.dtype == np.bool_:
         return grades.view(np.uint8)
     if grades.dtype.kind not in "iuf":

@@ -14,6 +14,7 @@ from sklearn.base import clone
 
 import fusehash
 from fusehash.errors import DataError, ParameterError
+from fusehash.evaluation import coding
 from fusehash.evaluation.ap import average_precision
 from fusehash.evaluation.checks import Ties, check_k, check_ties
 from fusehash.evaluation.presets import MAP_RULES
@@ -31,9 +32,6 @@ from fusehash.evaluation.protocols import (
 from fusehash.evaluation.result import EvaluationResult, Score, json_ready
 
 Progress: TypeAlias = Callable[[int, int, str], None]
-
-# Rows that are hashed at once: a database is never copied as a whole.
-ENCODE_ROWS = 8192
 
 
 def evaluate(
@@ -116,9 +114,8 @@ def evaluate(
     return EvaluationResult(scores=scores, card=card, fit_seconds=fit_seconds, skipped=skipped)
 
 
-_Searched: TypeAlias = tuple[
-    NDArray[np.float64], Rows, int
-]  # AP of every query, the rows of the queries, items searched
+# AP of every query, the rows of the queries, items searched
+_Searched: TypeAlias = tuple[NDArray[np.float64], Rows, int]
 
 
 class _Coded:
@@ -153,8 +150,7 @@ class _Coded:
             if how == "hashed":
                 self._databases[key] = self._hash(rows, view, self._model.encode, "database")
             elif how == "fused":
-                blocks = [self._model.encode_fused(self._views.rows(part)) for part in _parts(rows)]
-                self._databases[key] = rows, np.concatenate(blocks)
+                self._databases[key] = rows, coding.fused(self._model, self._views, rows)
             else:
                 self._databases[key] = rows, self._unified(len(rows))
         return self._databases[key]
@@ -163,7 +159,7 @@ class _Coded:
         rows = rows[self._views.is_present(view)[rows]]
         if not rows.size:
             raise DataError(f"At least one {which} row must be present in view '{view}'. All are missing.")
-        return rows, np.concatenate([encode(self._views[view][part], view=view) for part in _parts(rows)])
+        return rows, coding.hashed(encode, self._views, rows, view)
 
     def _unified(self, n_rows: int) -> Any:
         codes = self._model.codes_
@@ -182,10 +178,6 @@ class _Reporter:
         if self._progress is not None:
             self._progress(self._step, self._total, message)
         self._step += 1
-
-
-def _parts(rows: Rows) -> list[Rows]:
-    return [rows[start : start + ENCODE_ROWS] for start in range(0, len(rows), ENCODE_ROWS)]
 
 
 def _check_labels(dataset: Dataset) -> Any:

@@ -55,15 +55,14 @@ class PublishedTable:
 
 
 @cache
-def published(table: int | str) -> PublishedTable:
+def published(table: int) -> PublishedTable:
     """Table 1 to 7 of the paper."""
-    number = int(table) if isinstance(table, int) or str(table).isdecimal() else 0
-    if number not in TABLES:
+    if table not in TABLES:
         raise ParameterError("published", "table", "a number from 1 to 7", table)
-    content = json.loads((FOLDER / f"table{number}.json").read_text(encoding="utf-8"))
+    content = json.loads((FOLDER / f"table{table}.json").read_text(encoding="utf-8"))
     bits = tuple(content["bits"])
     rows = []
     for entry in content["rows"]:
         values = dict(zip(bits, entry["values"], strict=True))
         rows.append(PublishedRow(entry["dataset"], entry["direction"], entry["method"], values, tuple(entry["bold"])))
-    return PublishedTable(number, content["title"], content["quantity"], tuple(content["datasets"]), bits, tuple(rows))
+    return PublishedTable(table, content["title"], content["quantity"], tuple(content["datasets"]), bits, tuple(rows))

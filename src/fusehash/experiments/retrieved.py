@@ -11,7 +11,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from fusehash.evaluation import average_precision
-from fusehash.evaluation.protocols import halves
 from fusehash.experiments.examples import SHOWN, Answer, Example, Item
 from fusehash.experiments.metrics import Results
 from fusehash.experiments.spec import Series
@@ -42,7 +41,7 @@ def _of(
     if record is None:
         return []
     queries, database, query_labels, labels = searched(record, dataset, protocol, query_view, database_view)
-    rows = _database_rows(dataset, protocol, seed)
+    rows = dataset.searched(protocol, seed)
     scores = average_precision(queries, database, (query_labels, labels), k=spec.k, ties="stable")
     order = np.argsort(scores, kind="stable")
     chosen = [int(order[round(share * (len(order) - 1))]) for share in QUARTILES]
@@ -61,15 +60,6 @@ def _of(
         truth = _item(dataset, row, database_view)
         examples.append(Example(_item(dataset, row, query_view), answers, truth, title=title))
     return examples
-
-
-def _database_rows(dataset: DatasetRecord, protocol: str, seed: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """The rows behind the codes that `searched` gives."""
-    if protocol in ("U", "H"):
-        return dataset.train
-    if dataset.stage(protocol) == "half":
-        return halves(dataset.train.astype(np.intp), seed)[1].astype(np.int64)
-    return dataset.new.astype(np.int64)
 
 
 def _item(dataset: DatasetRecord, row: int, view: str) -> Item:

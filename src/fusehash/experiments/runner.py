@@ -22,13 +22,13 @@ from numpy.typing import NDArray
 from fusehash.datasets import PairedDataset, PhotoDataset, load, make_paired
 from fusehash.datasets.loading import BENCHMARKS
 from fusehash.errors import DataError, FusehashWarning, ParameterError
-from fusehash.evaluation.protocols import halves
+from fusehash.evaluation.coding import fused, hashed
+from fusehash.evaluation.protocols import Split, halves
 from fusehash.experiments.spec import DatasetSpec, Planned, Series, Spec, planned
 from fusehash.experiments.store import DatasetRecord, ResultStore, RunRecord, RunSettings, now, versions
 from fusehash.experiments.workers import work_through
 from fusehash.parallel import n_cores
 
-ENCODE_ROWS = 8192
 WARM_UP_ROWS = 120
 THUMBNAIL_SIDE = 128
 
@@ -305,17 +305,17 @@ def compute(settings: RunSettings, dataset: PairedDataset, *, warm_up: bool = Fa
     for view in views.names:
         model.encode(views[view][dataset.query[:1]], view=view)
         started = time.perf_counter()
-        codes[f"query:{view}"] = _encode(model, dataset, dataset.query, view)
+        codes[f"query:{view}"] = hashed(model.encode, views, dataset.query, view)
         encode_seconds[view] = time.perf_counter() - started
-        codes[f"hashed:{view}"] = _encode(model, dataset, rest, view)
+        codes[f"hashed:{view}"] = hashed(model.encode, views, rest, view)
     if settings.stage == "half":
-        codes["fused"] = _encode(model, dataset, rest, None)
+        codes["fused"] = fused(model, views, rest)
     else:
         codes["unified"] = model.codes_
-        new = dataset.database[~np.isin(dataset.database, dataset.train)]
+        new = Split(train, dataset.query, dataset.database).new
         if new.size:
-            codes["new:fused"] = _encode(model, dataset, new, None)
-            codes.update({f"new:hashed:{view}": _encode(model, dataset, new, view) for view in views.names})
+            codes["new:fused"] = fused(model, views, new)
+            codes.update({f"new:hashed:{view}": hashed(model.encode, views, new, view) for view in views.names})
     objective = getattr(model, "objective_", None)
     return RunRecord(
         settings=settings,
@@ -346,11 +346,3 @@ def _warm_up(settings: RunSettings, dataset: PairedDataset) -> None:
             model.encode_fused(dataset.views.rows(some[:1]))
         except Exception:  # settings that want more rows than these; the run itself will tell if something is wrong
             return
-
-
-def _encode(model: Any, dataset: PairedDataset, rows: NDArray[Any], view: str | None) -> NDArray[Any]:
-    """Packed codes of rows seen in one view, or in all (None)."""
-    parts = [rows[start : start + ENCODE_ROWS] for start in range(0, len(rows), ENCODE_ROWS)]
-    if view is None:
-        return np.concatenate([model.encode_fused(dataset.views.rows(part)) for part in parts])
-    return np.concatenate([model.encode(dataset.views[view][part], view=view) for part in parts])

@@ -97,7 +97,7 @@ class Spec:
     k: int | None
     ties: str
     sections: tuple[str, ...]
-    paper: str | None
+    paper: int | None
 
     @property
     def dataset(self) -> DatasetSpec:
@@ -204,8 +204,8 @@ def parse_spec(content: Any, name: str) -> Spec:
         raise DataError(f"The specification {name} must name a data set. The list is empty.")
     return Spec(
         name=name,
-        title=str(given["title"]),
-        notes=" ".join(str(given.get("notes", "")).split()),
+        title=_line(given["title"], "title", name),
+        notes=_line(given.get("notes") or "", "notes", name),
         datasets=tuple(_dataset(entry, name) for entry in sets),
         runs=tuple(runs),
         bits=bits,
@@ -226,10 +226,10 @@ def _series(entry: Any, name: str) -> Series:
     params = _params(method, given.get("params") or {}, name)
     title = _title(method)
     return Series(
-        label=str(given.get("label", title)),
+        label=str(given.get("label") or title),
         method=method,
         params=params,
-        printed=str(given.get("printed", "" if params else title)),
+        printed=str(given.get("printed", "" if params else title) or ""),
         bits=_bits(given["bits"], name) if "bits" in given else (),
     )
 
@@ -343,13 +343,21 @@ def _ties(given: Any, name: str) -> str:
     return str(given)
 
 
-def _paper(given: Any, name: str) -> str | None:
+def _paper(given: Any, name: str) -> int | None:
     from fusehash.experiments.published import TABLES
 
     if given is None:
         return None
+    if isinstance(given, bool) or not isinstance(given, int):
+        raise DataError(f"'paper' of {name} must be the number of a printed table. Got {given!r} instead.")
     _known("paper", [given], TABLES, name)
-    return str(given)
+    return given
+
+
+def _line(given: Any, what: str, name: str) -> str:
+    if not isinstance(given, str | int | float):
+        raise DataError(f"'{what}' of {name} must be text. Got {given!r} instead.")
+    return " ".join(str(given).split())
 
 
 def _mapping(given: Any, allowed: Iterable[str], what: str) -> dict[str, Any]:

@@ -160,6 +160,13 @@ class DatasetRecord:
         """Database rows that training does not see."""
         return Split(*(rows.astype(np.intp) for rows in (self.train, self.query, self.database))).new
 
+    def searched(self, protocol: str, seed: int) -> NDArray[np.intp]:
+        """The rows that a protocol searches; the seed draws the halves of the training rows."""
+        train = self.train.astype(np.intp)
+        if not PROTOCOLS[protocol].new_items:
+            return train
+        return self.new if self.new.size else halves(train, seed)[1]
+
     def stages(self, protocols: Iterable[str]) -> tuple[Stage, ...]:
         """The fits that protocols need: new items need one of their own where the database is the training rows."""
         wanted: set[Stage] = {self.stage(protocol) for protocol in protocols}
@@ -184,11 +191,9 @@ def searched(
             f"Protocol {protocol} needs a run of stage '{stage}' here. Got stage '{record.settings.stage}' instead."
         )
     name = f"hashed:{database_view}" if rule.codes == "hashed" else rule.codes
-    rows = dataset.train
-    if stage == "half":
-        rows = halves(dataset.train.astype(np.intp), record.settings.seed)[1]
-    elif rule.new_items:
-        name, rows = f"new:{name}", dataset.new
+    if rule.new_items and stage == "train":
+        name = f"new:{name}"
+    rows = dataset.searched(protocol, record.settings.seed)
     codes = [record.codes.get(f"query:{query_view}"), record.codes.get(name)]
     for wanted, found, n_rows in zip(
         (f"query:{query_view}", name), codes, (dataset.query.size, rows.size), strict=True

@@ -9,12 +9,9 @@ from scipy.linalg import svd
 
 from fusehash import bits
 from fusehash.checks import check_integer, check_real, stream
-from fusehash.hashers.base import CrossModalHasher, Progress, signs
-from fusehash.hashers.rbf_features import (
-    RBFFeatures,
-    anchor_features,
-    label_cosines,
-)
+from fusehash.hashers.base import CrossModalHasher, Progress
+from fusehash.hashers.rbf_features import RBFFeatures, anchor_features, label_cosines
+from fusehash.rotation import signs_of
 from fusehash.spectrum import damped_solver, solve_ridge
 from fusehash.views import Floats, PairedViews
 
@@ -110,7 +107,7 @@ class ADCH(CrossModalHasher):
         scaled = [phi / (np.sqrt(np.mean(np.sum(phi**2, axis=1))) or 1.0) for phi in Phi.values()]
         factors = Factors(scaled, L, self.alpha / views.n_rows, self.beta, self.gamma)
         V = random_projections(scaled, self.n_bits, stream(self._seed, "V"))
-        B = signs(V)
+        B = signs_of(V)
         losses = []
         for i in range(self.max_iter):
             U, R = factors.bases(V), rotation(V, B)
@@ -162,7 +159,7 @@ class Factors:
         gram = self.alpha * (V.T @ V)
         for k in range(K):
             others = B @ gram[:, k] - B[:, k] * gram[k, k]
-            B[:, k] = signs(wanted[:, k] - others)
+            B[:, k] = signs_of(wanted[:, k] - others)
         return B
 
     def objective(self, U: list[Floats], R: Floats, V: Floats, B: Floats) -> float:

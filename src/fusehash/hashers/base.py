@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
@@ -18,7 +17,7 @@ from fusehash.arrays import Array, beside, check_device, convert, host, is_forei
 from fusehash.checks import check_choice, check_integer, check_labels, check_n_bits, check_string, resolve_seed
 from fusehash.cluster import passes_over
 from fusehash.errors import DataError, ParameterError, warn
-from fusehash.parallel import one_blas_thread
+from fusehash.parallel import map_blocks, one_blas_thread
 from fusehash.passes import Passes, device_rows
 from fusehash.streams import StoredMatrix, encoding, is_block_stream, open_view
 from fusehash.views import Floats, PairedViews, ViewsLike, check_view, named, to_dense
@@ -29,8 +28,8 @@ Self = TypeVar("Self", bound="CrossModalHasher")
 # Rows are encoded in blocks of exactly this size (the last one padded), so that the products behind a row are the same
 # products whether it comes alone or inside a batch.
 ENCODE_ROWS = 64
-# A bit whose mean over the training rows is beyond this is as good as constant.
-COLLAPSED, COLLAPSE_ROWS = 0.95, 50
+# A bit whose mean over the training rows is beyond this is as good as constant, where there are so many rows.
+COLLAPSED, COLLAPSE_ROWS = 0.95, 100
 
 
 class CrossModalHasher(BaseEstimator, ABC):
@@ -77,7 +76,8 @@ class CrossModalHasher(BaseEstimator, ABC):
         ----------
         views : mapping name -> (n, d) matrix, a list of matrices, or PairedViews; row i of each is the same item.
             A matrix may lie in a file (`streams.open_view`), and all views may come as a stream of paired blocks
-            (`streams.open_blocks`); they are then read block by block, in several passes.
+            (`streams.open_blocks`). A method that needs sums over rows alone, as AGSFH and its controls do, reads them
+            block by block, in several passes; others bring all rows into memory.
         y : labels, for the methods that learn from them: a class for each row, or a 0/1 matrix (rows, classes).
             Ignored by unsupervised methods.
         """
@@ -85,8 +85,7 @@ class CrossModalHasher(BaseEstimator, ABC):
         if getattr(self, "n_threads", None) is not None:
             check_integer(type(self).__name__, "n_threads", self.n_threads, low=1)
         self._check_params()
-        paired = views if isinstance(views, PairedViews) and (self._allows_missing or not views.present) else None
-        paired = paired if paired is not None else PairedViews(views, allow_missing=self._allows_missing)
+        paired = self._paired(views)
         if paired.n_rows < 2:
             raise DataError(f"{type(self).__name__} needs at least 2 paired rows to learn from. Got {paired.n_rows}.")
         for name, mask in paired.present.items():
@@ -113,6 +112,12 @@ class CrossModalHasher(BaseEstimator, ABC):
         self.__dict__.update({name: persistence.contiguous(value) for name, value in self._take_learned().items()})
         return self
 
+    def _paired(self, views: ViewsLike) -> PairedViews:
+        """The views, checked; those that are checked already are not read again."""
+        if isinstance(views, PairedViews) and (self._allows_missing or not views.present):
+            return views
+        return PairedViews(views, allow_missing=self._allows_missing)
+
     def _check_number_of_views(self, views: PairedViews) -> None:
         low, high, got = self.min_views, self.max_views, len(views.names)
         if got < low or (high is not None and got > high):
@@ -121,7 +126,7 @@ class CrossModalHasher(BaseEstimator, ABC):
 
     def _take_learned(self) -> dict[str, Any]:
         """Remove and return the learned attributes."""
-        names = [name for name in vars(self) if _is_learned(name)]
+        names = [name for name in vars(self) if persistence.is_learned(name)]
         return {name: self.__dict__.pop(name) for name in names}
 
     def _passes(self, views: PairedViews) -> Passes:
@@ -149,6 +154,15 @@ class CrossModalHasher(BaseEstimator, ABC):
     @abstractmethod
     def _project_block(self, block: Floats, view: str) -> Floats:
         """Real-valued (rows, n_bits) projections of dense rows; their signs are the code."""
+
+    def _codes_of(self, views: PairedViews, real: Callable[[slice], Floats] | None = None) -> bits.Codes:
+        """Packed signs of what `real` makes of each block of rows; by default, of the sum of the views' projections."""
+
+        def summed(rows: slice) -> Floats:
+            return np.sum([self._project_block(views.block(name, rows), name) for name in views], axis=0)
+
+        real = real or summed
+        return np.vstack(list(map_blocks(lambda rows: bits.pack(real(rows)), views.blocks(), self.n_threads)))
 
     def _report(self, step: int, total: int, message: str) -> None:
         if self.callback is not None:
@@ -186,8 +200,8 @@ class CrossModalHasher(BaseEstimator, ABC):
         key, known = place(array), self.__dict__.setdefault("_elsewhere", {})
         if key not in known:
             moved = copy(self)
-            stays = ("codes_", "sums_")  # encoding does not need them
-            learned = {name: value for name, value in vars(self).items() if _is_learned(name) and name not in stays}
+            used = [n for n in vars(self) if persistence.is_learned(n) and n not in ("codes_", "sums_")]  # by encoding
+            learned = {name: self.__dict__[name] for name in used}
             moved.__dict__.update(convert(learned, lambda part: beside(part, array)))
             known[key] = moved
         there: CrossModalHasher = known[key]
@@ -361,13 +375,9 @@ class CrossModalHasher(BaseEstimator, ABC):
         return matrix
 
 
-def _is_learned(name: str) -> bool:
-    return name.endswith("_") and not name.startswith("_")
-
-
 def _warn_if_collapsed(owner: str, codes: bits.Codes, n_bits: int) -> None:
     """Bits that are (nearly) the same for every row say nothing; their ranking is the order of the database."""
-    if len(codes) < 2 * COLLAPSE_ROWS:  # of few rows, a fair bit can be the same in nearly all
+    if len(codes) < COLLAPSE_ROWS:  # of few rows, a fair bit can be the same in nearly all
         return
     ones = np.sum([bits.unpack(codes[i : i + 4096], n_bits).clip(0).sum(axis=0) for i in range(0, len(codes), 4096)], 0)
     stuck = int(np.sum(np.abs(2.0 * ones / len(codes) - 1.0) > COLLAPSED))
@@ -387,8 +397,3 @@ def _padded_blocks(matrix: Any) -> Iterator[tuple[slice, Floats]]:
         if len(block) < ENCODE_ROWS:
             block = np.vstack([block, np.repeat(block[:1], ENCODE_ROWS - len(block), axis=0)])
         yield rows, block
-
-
-def signs(real: Floats) -> NDArray[np.float64]:
-    """sgn with sgn(0) = -1, as the paper defines it."""
-    return np.where(real > 0.0, 1.0, -1.0)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.linalg import block_diag, eigh
 
 from fusehash.hashers.linear import CentredViews
+from fusehash.hashers.rbf_features import label_cosines
 from fusehash.parallel import map_blocks
 from fusehash.views import Floats
 
@@ -51,7 +52,7 @@ def joint_sums(data: CentredViews, labels: Floats | None = None) -> tuple[Floats
     Without labels S = I. With labels S = EE' + I, where E are the label rows scaled to norm 1: similar are pairs with
     common labels, and a pair to itself once more. S is never formed: X'EE'X = (X'E)(X'E)'.
     """
-    E = None if labels is None else labels / np.maximum(np.linalg.norm(labels, axis=1, keepdims=True), 1e-12)
+    E = None if labels is None else label_cosines(labels)
 
     def of_block(rows: slice) -> list[Floats]:
         X = np.hstack([data.block(name, rows) for name in data.views])

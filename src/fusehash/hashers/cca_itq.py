@@ -6,14 +6,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fusehash import bits
 from fusehash.checks import check_integer, check_real, stream
 from fusehash.errors import warn
-from fusehash.hashers.base import Progress, signs
+from fusehash.hashers.base import Progress
 from fusehash.hashers.canonical import SharedDirections, joint_sums, shared_directions
 from fusehash.hashers.linear import CentredViews, LinearHasher
-from fusehash.parallel import map_blocks
-from fusehash.rotation import groups, random_orthogonal
+from fusehash.rotation import groups, random_orthogonal, signs_of
 from fusehash.views import Floats, PairedViews
 
 
@@ -98,11 +96,7 @@ class CCAITQ(LinearHasher):
             self._report(step + 1, self.max_iter, f"loss {losses[-1]:.6g}")
         R = np.hstack([rotation[:, :width] for rotation, width in zip(rotations, widths, strict=True)])
         W = {name: directions @ R for name, directions in A.items()}
-
-        def of_block(rows: slice) -> bits.Codes:
-            return bits.pack(data.project(rows, W))
-
-        self.codes_ = np.vstack(list(map_blocks(of_block, views.blocks(), self.n_threads)))
+        self.codes_ = self._codes_of(views, lambda rows: data.project(rows, W))
         self.means_ = data.means
         self.weights_ = W
         self.objective_ = np.array(losses)
@@ -126,6 +120,6 @@ class CCAITQ(LinearHasher):
 def rotation_step(Z: Floats, R: Floats) -> tuple[Floats, float]:
     """B = sgn(Z R) and the rotation that brings Z closest to B; also ||B - Z R||^2 of the rotation that was given."""
     ZR = Z @ R
-    B = signs(ZR)
+    B = signs_of(ZR)
     U, _, Vt = np.linalg.svd(Z.T @ B)
     return U @ Vt, float(np.sum((B - ZR) ** 2))

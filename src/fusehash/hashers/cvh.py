@@ -6,13 +6,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fusehash import bits
 from fusehash.checks import check_real, stream
 from fusehash.errors import warn
 from fusehash.hashers.base import Progress
 from fusehash.hashers.canonical import SharedDirections, joint_sums, shared_directions, unit_variance
 from fusehash.hashers.linear import CentredViews, LinearHasher
-from fusehash.parallel import map_blocks
 from fusehash.views import Floats, PairedViews
 
 
@@ -83,11 +81,7 @@ class CVH(LinearHasher):
             )
         W = self._directions(found, data)
         self._report(2, 2, "codes")
-
-        def of_block(rows: slice) -> bits.Codes:
-            return bits.pack(data.project(rows, W))
-
-        self.codes_ = np.vstack(list(map_blocks(of_block, views.blocks(), self.n_threads)))
+        self.codes_ = self._codes_of(views, lambda rows: data.project(rows, W))
         self.means_ = data.means
         self.weights_ = W
         self.agreement_ = found.agreement[: min(found.n_shared, self.n_bits)]

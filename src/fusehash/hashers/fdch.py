@@ -8,8 +8,9 @@ import numpy as np
 
 from fusehash import bits
 from fusehash.checks import check_integer, check_real, stream
-from fusehash.hashers.base import CrossModalHasher, Progress, signs
+from fusehash.hashers.base import CrossModalHasher, Progress
 from fusehash.hashers.rbf_features import RBFFeatures, anchor_features, balanced_codes
+from fusehash.rotation import signs_of
 from fusehash.spectrum import damped_solver, solve_ridge
 from fusehash.views import Floats, PairedViews
 
@@ -116,7 +117,7 @@ class FDCH(CrossModalHasher):
 
     def _codes(self, from_labels: Floats, Phi: dict[str, Floats], W: dict[str, Floats]) -> Floats:
         """B = sgn(Y G + 1 t' + mu sum_m Phi_m W_m)."""
-        return signs(from_labels + self.mu * np.sum([Phi[name] @ W[name] for name in Phi], axis=0))
+        return signs_of(from_labels + self.mu * np.sum([Phi[name] @ W[name] for name in Phi], axis=0))
 
     def _objective(
         self, B: Floats, from_labels: Floats, G: Floats, Phi: dict[str, Floats], W: dict[str, Floats]

@@ -10,9 +10,10 @@ import scipy.sparse as sp
 from fusehash import bits
 from fusehash.checks import check_choice, check_integer, check_real, stream
 from fusehash.errors import ParameterError
-from fusehash.graph import anchor_weights, squared_distances
-from fusehash.hashers.base import Progress, signs
+from fusehash.graph import anchor_weights, squared_distances, to_sparse
+from fusehash.hashers.base import Progress
 from fusehash.hashers.linear import LinearHasher, centred_matrices
+from fusehash.rotation import signs_of
 from fusehash.spectrum import ridge_solver, solve_ridge
 from fusehash.views import Floats, PairedViews
 
@@ -121,8 +122,8 @@ class FSH(LinearHasher):
         for step in range(self.max_iter):
             S = eta * A[0] + (1.0 - eta) * A[1]
             before, used = (B, B_s), eta
-            B = signs(S @ B_s + 2.0 * self.penalty * (X[0] @ W[0] + X[1] @ W[1]))
-            B_s = signs(S.T @ B)
+            B = signs_of(S @ B_s + 2.0 * self.penalty * (X[0] @ W[0] + X[1] @ W[1]))
+            B_s = signs_of(S.T @ B)
             XB = [x.T @ B for x in X]
             W = [solve_ridge(factor, product) for factor, product in zip(factors, XB, strict=True)]
             explained = sum(float(np.sum(w * product)) for w, product in zip(W, XB, strict=True))
@@ -174,10 +175,7 @@ class FSH(LinearHasher):
 def neighbour_matrix(X: Floats, anchors: Floats, k: int) -> sp.csr_matrix:
     """E (n x P, 0/1): the k nearest anchors of every row; of equal distances the first anchor counts."""
     index, _ = anchor_weights(X, anchors, k)
-    ones, pointers = np.ones(index.size), np.arange(0, index.size + 1, k)
-    E = sp.csr_matrix((ones, index.ravel(), pointers), shape=(len(X), len(anchors)))
-    E.sort_indices()
-    return E
+    return to_sparse((index, np.ones(index.shape)), len(anchors))
 
 
 def crossed_tables(anchors: list[Floats], k: int) -> list[Floats]:

@@ -117,7 +117,7 @@ class IMH(LinearHasher):
             total = np.sum(list(Y.values()), axis=0)
             self.codes_ = bits.pack(total - np.median(total, axis=0))
         else:
-            self.codes_ = self._hash(views)
+            self.codes_ = self._codes_of(views)
         self._report(len(X) + 1, len(X) + 1, "codes")
 
     def _choose_rows(self, views: PairedViews) -> PairedViews:
@@ -160,14 +160,6 @@ class IMH(LinearHasher):
             )
             Y = np.hstack([Y, Y @ random_rotations(r, self.n_bits - r, stream(self._seed, "padding"))])
         return {first: Y, **{name: cho_solve(factors[name], Y, check_finite=False) for name, _ in others}}
-
-    def _hash(self, views: PairedViews) -> bits.Codes:
-        """Fused codes of all pairs, block by block."""
-
-        def of_block(rows: slice) -> bits.Codes:
-            return bits.pack(np.sum([self._project_block(views.block(name, rows), name) for name in views], axis=0))
-
-        return np.vstack(list(map_blocks(of_block, views.blocks(), self.n_threads)))
 
     def _project_block(self, block: Floats, view: str) -> Floats:
         return super()._project_block(block, view) - self.thresholds_[view]

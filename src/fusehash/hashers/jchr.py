@@ -9,9 +9,10 @@ import numpy as np
 from fusehash import bits
 from fusehash.checks import check_integer, check_real, stream
 from fusehash.hashers.agsfh_paper import settled
-from fusehash.hashers.base import Progress, signs
+from fusehash.hashers.base import Progress
 from fusehash.hashers.linear import CentredViews, LinearHasher, sum_parts
 from fusehash.parallel import map_blocks
+from fusehash.rotation import signs_of
 from fusehash.views import Floats, PairedViews
 
 
@@ -134,5 +135,5 @@ def agreement(U: list[Floats], coupling: float) -> Floats:
 
 def coupled_codes(U: list[Floats], coupling: float) -> tuple[Floats, list[Floats]]:
     """The unified codes and those of every view that jointly minimise the objective for projections U_m."""
-    B = signs(agreement(U, coupling))
-    return B, [signs(each + coupling * B) for each in U]
+    B = signs_of(agreement(U, coupling))
+    return B, [signs_of(each + coupling * B) for each in U]

@@ -63,6 +63,7 @@ class JIMFH(LinearHasher):
 
     fusion_: dict[str, Floats]
     thresholds_: Floats
+    centres_: dict[str, Floats]
     objective_: Floats
 
     def __init__(

@@ -9,10 +9,10 @@ import numpy as np
 from fusehash import bits
 from fusehash.checks import check_integer, check_real, stream
 from fusehash.hashers.agsfh_paper import settled
-from fusehash.hashers.base import Progress, signs
+from fusehash.hashers.base import Progress
 from fusehash.hashers.linear import CentredViews, LinearHasher
 from fusehash.hashers.random_rotation import canonical_directions
-from fusehash.rotation import random_rotations
+from fusehash.rotation import random_rotations, signs_of
 from fusehash.spectrum import solve_ridge
 from fusehash.views import Floats, PairedViews
 
@@ -101,7 +101,7 @@ class PDH(LinearHasher):
         W = self._start(data)
         c = {name: np.zeros(self.n_bits) for name in views}
         U = {name: X[name] @ W[name] for name in views}
-        B = {name: signs(U[name]) for name in views}
+        B = {name: signs_of(U[name]) for name in views}
         Y = {name: decorrelated(B[name]) for name in views}
         losses: list[Floats] = []
         for step in range(self.max_iter):
@@ -160,7 +160,7 @@ def margin_targets(U: Floats, target: Floats, own: Floats, self_weight: float) -
 def predicted_bits(other: Floats, own: Floats, Y: Floats, self_weight: float, decorrelation: float) -> Floats:
     """The signs b that minimise h(b u_l) + s h(b u_m) - 2 rho b y, entry by entry."""
     gain = hinge(-other) - hinge(other) + self_weight * (hinge(-own) - hinge(own))
-    return signs(gain + 4.0 * decorrelation * Y)
+    return signs_of(gain + 4.0 * decorrelation * Y)
 
 
 def decorrelated(B: Floats) -> Floats:

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fusehash import bits
 from fusehash.checks import check_real, stream
 from fusehash.hashers.base import Progress
+from fusehash.hashers.canonical import unit_variance
 from fusehash.hashers.linear import CentredViews, LinearHasher
 from fusehash.parallel import map_blocks
 from fusehash.rotation import random_rotations
@@ -62,11 +62,7 @@ class RandomRotationHasher(LinearHasher):
         R = random_rotations(r, self.n_bits, stream(self._seed, "rotation"))
         W = {name: A @ R for name, A in directions.items()}
         self._report(2, 2, "codes")
-
-        def of_block(rows: slice) -> bits.Codes:
-            return bits.pack(data.project(rows, W))
-
-        self.codes_ = np.vstack(list(map_blocks(of_block, views.blocks(), self.n_threads)))
+        self.codes_ = self._codes_of(views, lambda rows: data.project(rows, W))
         self.means_ = data.means
         self.weights_ = W
 
@@ -94,7 +90,5 @@ def canonical_directions(data: CentredViews, n_directions: int) -> dict[str, Flo
     V = V[:, w > 1e-8 * w[0]]
     directions = {}
     for name, span, whitener in zip(names, spans, whiteners, strict=True):
-        A = whitener @ V[span]
-        spread = np.sqrt(np.einsum("ij,ij->j", A, joint.gram[span, span] @ A) / joint.count)
-        directions[name] = A / np.where(spread > 1e-12 * spread.max(), spread, np.inf)
+        directions[name] = unit_variance(whitener @ V[span], joint.gram[span, span], joint.count)
     return directions

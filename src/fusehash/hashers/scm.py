@@ -10,9 +10,10 @@ from scipy.linalg import solve_triangular, svd
 from fusehash import bits
 from fusehash.checks import check_choice, check_real
 from fusehash.errors import warn
-from fusehash.hashers.base import Progress, signs
+from fusehash.hashers.base import Progress
 from fusehash.hashers.linear import LinearHasher, centred_matrices
 from fusehash.hashers.rbf_features import label_cosines
+from fusehash.rotation import signs_of
 from fusehash.spectrum import ridge_solver, top_eigenpairs
 from fusehash.views import Floats, PairedViews
 
@@ -88,8 +89,7 @@ class SCM(LinearHasher):
         # Rows seen through the whitening: Z_m = X_m F_m^-T, so that Z_m u_m = X_m w_m.
         Z1, Z2 = _whitened(X[first], F1), _whitened(X[second], F2)
         A = self.n_bits * semantic_covariance(Z1, Z2, label_cosines(labels))
-        solve = self._sequential if self.solver == "seq" else self._orthogonal
-        U1, U2, self.correlations_ = solve(A, Z1, Z2)
+        U1, U2, self.correlations_ = self._sequential(A, Z1, Z2) if self.solver == "seq" else self._orthogonal(A)
         scale = np.sqrt(views.n_rows)
         self.codes_ = bits.pack(Z1 @ U1 + Z2 @ U2)
         self.means_ = means
@@ -101,11 +101,11 @@ class SCM(LinearHasher):
         values = np.zeros(self.n_bits)
         for k in range(self.n_bits):
             U1[:, k], U2[:, k], values[k] = leading_pair(A)
-            A = A - np.outer(Z1.T @ signs(Z1 @ U1[:, k]), Z2.T @ signs(Z2 @ U2[:, k]))
+            A = A - np.outer(Z1.T @ signs_of(Z1 @ U1[:, k]), Z2.T @ signs_of(Z2 @ U2[:, k]))
             self._report(k + 1, self.n_bits, f"bit {k + 1}, singular value {values[k]:.4g}")
         return U1, U2, values
 
-    def _orthogonal(self, A: Floats, Z1: Floats, Z2: Floats) -> tuple[Floats, Floats, Floats]:
+    def _orthogonal(self, A: Floats) -> tuple[Floats, Floats, Floats]:
         """All bits at once; zero columns, which give constant bits, where singular values end."""
         left, s, right = svd(A, full_matrices=False)
         r = int(np.sum(s[: self.n_bits] > 1e-8 * s[0]))

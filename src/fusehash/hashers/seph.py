@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh
 from scipy.optimize import minimize
 
-from fusehash import bits
 from fusehash.checks import check_choice, check_integer, check_real, stream
 from fusehash.errors import DataError
-from fusehash.hashers.base import CrossModalHasher, Progress, signs
+from fusehash.hashers.base import CrossModalHasher, Progress
 from fusehash.hashers.linear import centred_matrices
 from fusehash.hashers.rbf_features import RBFFeatures, k_means, label_cosines
 from fusehash.parallel import map_blocks
+from fusehash.rotation import signs_of
 from fusehash.views import Floats, PairedViews
 
 Reals = NDArray[np.floating[Any]]
@@ -129,7 +129,7 @@ class SePH(CrossModalHasher):
                 )
             rows = np.sort(stream(self._seed, "rows").choice(n, self.max_rows, replace=False))
         X, means = centred_matrices(views.rows(rows) if len(rows) < n else views)
-        C = signs(self._semantic_embedding(label_cosines(labels[rows])))
+        C = signs_of(self._semantic_embedding(label_cosines(labels[rows])))
 
         def hash_function(name: str) -> tuple[RBFFeatures, Floats]:
             kernel = self._kernel(X[name], means[name])
@@ -138,14 +138,10 @@ class SePH(CrossModalHasher):
         found = dict(zip(X, map_blocks(hash_function, X, self.n_threads), strict=True))
         self.features_ = {name: kernel for name, (kernel, _) in found.items()}
         self.weights_ = {name: W for name, (_, W) in found.items()}
-        self.codes_ = np.vstack(list(map_blocks(lambda b: self._encode(views, b), views.blocks(), self.n_threads)))
+        self.codes_ = self._codes_of(views)  # the authors' fusion
 
     def _project_block(self, block: Floats, view: str) -> Floats:
         return self.features_[view](block) @ self.weights_[view]
-
-    def _encode(self, views: PairedViews, rows: slice) -> bits.Codes:
-        """sgn(sum_m K_m W_m): the authors' fusion."""
-        return bits.pack(np.sum([self._project_block(views.block(name, rows), name) for name in views], axis=0))
 
     # -- stage 1 -------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,74 @@
+"""What the documentation lists is what there is."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import fusehash
+from fusehash.search import engines
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted([*DOCS.glob("*.md"), *ROOT.glob("*.md")])
+
+
+def rows_of(page: str) -> list[list[str]]:
+    """The cells of all tables of a page."""
+    lines = (DOCS / page).read_text(encoding="utf-8").splitlines()
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_a_page_points_to_is_there(page):
+    text = page.read_text(encoding="utf-8")
+    links = [link.partition("#") for link in re.findall(r"\]\((?!https?:)([^)\s]+)\)", text)]
+    for file, _, part in links:
+        target = page.parent / file if file else page
+        assert target.exists(), file
+        if part:
+            headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+            assert part in {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+    for file in re.findall(r"benchmarks/[\w./-]+\.(?:py|csv|jsonl?|png)", text):
+        assert (ROOT / file).exists(), file
+
+
+def test_the_drawing_of_the_house_shows_every_room():
+    drawing = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    for path in Path(fusehash.__file__).parent.iterdir():
+        if path.name.startswith((".", "__pycache__")) or path.suffix not in ("", ".py"):
+            continue
+        names = [f"{path.stem}.py", f"{path.stem.split('_')[0]}*.py"] if path.suffix else [f"{path.name}/"]
+        assert any(re.search(rf"^ +.*\b{re.escape(name)}", drawing, re.MULTILINE) for name in names), path.name
+
+
+def test_the_table_of_methods_is_the_catalogue():
+    listed = {row[0].strip("`"): row for row in rows_of("methods.md") if row[0].startswith("`") and len(row) == 6}
+    assert list(listed) == fusehash.hashers.names()
+    for name, (_, _, year, kind, views, _) in listed.items():
+        known, method = fusehash.hashers.info(name), fusehash.hashers.get(name)
+        assert kind == known.kind
+        assert year == ("" if kind == "control" else str(known.year))
+        low, high = method.min_views, method.max_views
+        assert views == (f"{high}" if low == high else "any" if low == 1 else f"{low} or more")
+
+
+def test_the_table_of_engines_names_all_of_them():
+    text = " ".join(row[0] for row in rows_of("searching.md"))
+    assert {name for name in engines.NAMES if f'`"{name}"`' not in text} == set()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="tomllib came with Python 3.11")
+def test_every_dependency_has_its_reason():
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    told = {word for row in rows_of("dependencies.md") for cell in row[:-1] for word in re.findall(r"[\w.-]+", cell)}
+    extras = project["optional-dependencies"]
+    wanted = [*project["dependencies"], *(name for names in extras.values() for name in names)]
+    names = {re.match(r"[\w.-]+", requirement)[0] for requirement in wanted}  # type: ignore[index]
+    assert names - {"fusehash"} - told == set()
+    assert set(extras) - told == set()
