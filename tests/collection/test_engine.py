@@ -247,3 +247,11 @@ def test_a_server_that_is_away_changes_nothing(tmp_path: Path, fakes: ModuleType
     collection.add(items(14)[12:])
     assert answers(collection) == in_memory(collection)
     collection.close()
+
+
+def test_a_server_to_move_to_that_is_away_is_told_and_not_remembered(small: Collection) -> None:
+    pytest.importorskip("psycopg")
+    away = f"postgresql://nobody@127.0.0.1:{servers.free_port()}/x"
+    with pytest.raises(IndexServerError, match="cannot be reached"):
+        Collection.open(small.path, engine=away)
+    assert mirror.read(small.path) is None

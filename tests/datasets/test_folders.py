@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -148,4 +149,53 @@ def test_what_is_not_there(tmp_path):
 def test_captions_in_another_encoding_are_told(folder):
     (folder / "captions.csv").write_bytes("image,caption\na.jpg,ein schöner Tag\n".encode("latin-1"))
     with pytest.raises(DataError, match=r"captions\.csv must be UTF-8 text\. It is in another encoding"):
+        read(folder)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ('image,caption\na.jpg,"never closed\nb.PNG,two\n', "After line 1 it is not: unexpected end"),
+        ("image,caption\na.jpg,a dog, a cat\n", "at most 2 fields.*captions.csv, line 2"),
+    ],
+)
+def test_a_table_that_would_lose_text_is_refused(folder, content, told):
+    (folder / "captions.csv").write_text(content)
+    with pytest.raises(DataError, match=told):
+        read(folder)
+
+
+def test_empty_fields_and_a_column_without_a_name_do_no_harm(folder):
+    (folder / "captions.csv").write_text(",image,caption\n0,a.jpg,one,,\n1,b.PNG,two\n")
+    assert [item.text for item in read(folder).values()] == ["one", "two", None]
+
+
+@pytest.mark.parametrize("content", ['{"text": "a", "id": ' + "1" * 5000 + "}", "[" * 100_000, '{"image": "\\ud800"}'])
+def test_json_that_python_cannot_take_is_told_with_its_line(folder, content):
+    (folder / "captions.jsonl").write_text('{"text": "fine"}\n' + content)
+    with pytest.raises(DataError, match=r"captions.jsonl, line 2"):
+        read(folder)
+
+
+def test_half_a_character_in_a_text_and_a_name_too_long_for_a_file_are_left_to_the_report(folder):
+    rows = [{"text": "\ud800 half"}, {"image": "x" * 400, "text": "long"}]
+    (folder / "captions.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    assert [item.text for item in read(folder).values()][:2] == ["\ud800 half", "long"]
+
+
+def test_a_link_to_itself_is_left_to_the_report(folder):
+    (folder / "loop.jpg").symlink_to("loop.jpg")
+    assert "loop.jpg" in read(folder)
+
+
+def test_a_folder_that_cannot_be_read_is_not_taken_for_empty(folder, monkeypatch):
+    scan = os.scandir
+
+    def refusing(path):
+        if Path(path).name == "sub":
+            raise PermissionError(13, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    with pytest.raises(DataError, match=r"sub cannot be read: Permission denied"):
         read(folder)

@@ -347,3 +347,15 @@ def test_v73_without_h5py_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest
 
 def test_h5py_is_there_where_everything_must_be(optional: Callable[[str], ModuleType]) -> None:
     assert optional("h5py")
+
+
+def test_a_sparse_matrix_with_places_outside_of_it_is_refused(tmp_path: Path) -> None:
+    """SciPy believes them, and the process ends when such a matrix is used."""
+    image, text, labels = content()
+    damaged = sp.csc_array(text.astype(float))
+    path = write_v73(tmp_path / "d.mat", {"XAll": image, "YAll": damaged, "LAll": labels})
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(path, "r+") as file:
+        file["YAll"]["ir"][0] = len(text)
+    with pytest.raises(DataError, match=r"d\.mat must be an intact .*array 'YAll'"):
+        load(path)

@@ -138,6 +138,7 @@ def test_filter_by_ids_or_mask() -> None:
         (lambda index: HammingIndex(1032), "'n_bits' parameter"),
         (lambda index: HammingIndex("64"), "'n_bits' parameter"),
         (lambda index: HammingIndex(64, engine="magic"), "'engine' parameter"),
+        (lambda index: HammingIndex(64, engine=None), "'engine' parameter"),
     ],
 )
 def test_what_is_wrong_is_said_and_changes_nothing(call: Any, message: str) -> None:

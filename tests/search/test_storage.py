@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import sys
 import tempfile
 import threading
 from pathlib import Path
@@ -233,3 +234,12 @@ def test_closed_means_closed(path: Path) -> None:
     index.close()
     with pytest.raises(IndexFileError, match="is closed"):
         index.search(random_codes(1), 1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="file names are bytes on Linux alone")
+def test_a_file_name_that_is_not_utf8(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"codes\xff.db")
+    with opened(path, 64) as index:
+        index.add(random_codes(3))
+    with opened(path) as index:
+        assert len(index) == 3

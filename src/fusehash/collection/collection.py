@@ -24,6 +24,7 @@ from fusehash.collection.writing import Change, Plan, Settings, compare
 from fusehash.datasets.folders import NewItem
 from fusehash.errors import DataError, ParameterError
 from fusehash.search import IndexServerError, server
+from fusehash.search.ids import check_ids
 
 # Past this share of items that the model has not seen, build() learns the codes anew.
 RETRAIN_SHARE = 0.5
@@ -151,7 +152,7 @@ class Collection(Reader):
     def remove(self, ids: Iterable[int]) -> Report:
         """Remove items by id, all or none."""
         with self._change(None) as (change, report):
-            gone = list(dict.fromkeys(int(id) for id in ids))
+            gone = list(dict.fromkeys(check_ids(list(ids)).tolist()))
             with self._items.reading() as database:
                 for id in gone:
                     if database.execute("SELECT 1 FROM item WHERE id = ?", (id,)).fetchone() is None:
@@ -250,7 +251,10 @@ class Collection(Reader):
             return
         with self._items.reading() as database:
             lags = self._lags(State.read(database, self.path))
-        if lags or mirror.read(self.path) != self._mirror.record():
+        moves = mirror.read(self.path) != self._mirror.record()
+        if moves:
+            self._check_server()
+        if lags or moves:
             with self._writer:
                 self._send(None)
 

@@ -118,7 +118,7 @@ class Database:
 
     def _connect(self, mode: str) -> sqlite3.Connection:
         connection = sqlite3.connect(
-            f"file:{quote(str(self.path.absolute()))}?{mode}",
+            f"file:{quote(os.fsencode(self.path.absolute()))}?{mode}",
             uri=True, timeout=self._timeout, isolation_level=None, check_same_thread=False,
         )  # fmt: skip
         try:
@@ -220,7 +220,7 @@ def _try_lock(handle: int) -> bool:
 def _told(path: Path, doing: str, timeout: float = 0.0) -> Iterator[None]:
     try:
         yield
-    except UnicodeError as error:  # SQLite quotes damaged bytes in its messages
+    except UnicodeDecodeError as error:  # SQLite quotes damaged bytes in its messages
         raise CorruptCollectionError(f"The collection {path.parent} is corrupt: {path.name} is damaged.") from error
     except sqlite3.Error as error:
         if _is_about(error, "locked", "busy"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -57,11 +58,14 @@ class Entry:
                 raise UnreadableError("there is no image file to read.")
             try:
                 seen = self.path.stat()
+                if not stat.S_ISREG(seen.st_mode):  # a pipe or a device could block for ever
+                    raise UnreadableError("the image must be a file. It is a folder, a pipe or a device.")
                 if seen.st_size > MAX_IMAGE_BYTES:
                     raise UnreadableError(f"the image file has {seen.st_size:,} bytes, more than {MAX_IMAGE_BYTES:,}.")
                 data = self.path.read_bytes()
-            except OSError as error:
-                raise UnreadableError(f"the image file cannot be read: {error.strerror}.") from error
+            except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+                reason = error.strerror if isinstance(error, OSError) else error
+                raise UnreadableError(f"the image file cannot be read: {reason}.") from error
             settled = time.time_ns() - seen.st_mtime_ns > _SETTLED_NS
             self.size, self.mtime = (seen.st_size, seen.st_mtime_ns) if settled else (0, 0)
         self.image = content_hash(data)
@@ -86,13 +90,16 @@ def checked(items: Iterable[NewItem], skipped: dict[str, str]) -> list[Entry]:
             raise DataError(f"Items must be of the type NewItem. Got {type(item).__name__} instead.")
         if not isinstance(item.key, str) or not item.key.strip():
             raise DataError(f"The key of an item must be a non-empty string. Got {item.key!r} instead.")
-        if item.key in entries:
-            raise DataError(f"The keys of items must differ from each other. Got {item.key!r} more than once.")
+        key = storable(item.key, "backslashreplace")  # names that differ stay different
+        if key in entries:
+            raise DataError(f"The keys of items must differ from each other. Got {key!r} more than once.")
         if item.text is not None and not isinstance(item.text, str):
             raise DataError(f"The text of {item.key!r} must be a string. Got {type(item.text).__name__} instead.")
-        text = _storable(item.text or "").strip() or None
-        labels = tuple(dict.fromkeys(_storable(str(label)).strip() for label in item.labels if str(label).strip()))
-        entry = Entry(_storable(item.key), text, labels)
+        if isinstance(item.labels, str) or not isinstance(item.labels, Iterable):
+            raise DataError(f"The labels of {item.key!r} must be several strings. Got {item.labels!r} instead.")
+        text = storable(item.text or "").strip() or None
+        labels = tuple(dict.fromkeys(storable(str(label)).strip() for label in item.labels if str(label).strip()))
+        entry = Entry(key, text, labels)
         if isinstance(item.image, bytes | bytearray):
             entry.data = bytes(item.image)
         elif isinstance(item.image, str | Path):
@@ -102,12 +109,12 @@ def checked(items: Iterable[NewItem], skipped: dict[str, str]) -> list[Entry]:
                 f"The image of {item.key!r} must be a path or bytes. Got {type(item.image).__name__} instead."
             )
         if entry.text is None and item.image is None:
-            skipped[item.key] = "it has neither an image nor a text."
+            skipped[key] = "it has neither an image nor a text."
             continue
-        entries[item.key] = entry
+        entries[key] = entry
     return list(entries.values())
 
 
-def _storable(text: str) -> str:
+def storable(text: str, how: str = "replace") -> str:
     """Text without halves of characters, which no UTF-8 database can hold (file names may have them)."""
-    return text.encode("utf-8", "replace").decode()
+    return text.encode("utf-8", how).decode()

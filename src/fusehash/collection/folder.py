@@ -41,7 +41,7 @@ def create(target: Path, settings: Settings) -> None:
         sync_folder(target.parent)
     except OSError as error:
         shutil.rmtree(draft, ignore_errors=True)
-        reason = error.strerror or error
+        reason = error.strerror or str(error).rstrip(".")
         raise CollectionError(f"The collection {target} could not be created: {reason}.") from error
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)

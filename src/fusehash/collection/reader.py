@@ -15,6 +15,7 @@ from fusehash import bits
 from fusehash.checks import check_integer
 from fusehash.collection import generations, mirror, overview, store
 from fusehash.collection.database import CollectionError, CorruptCollectionError, Database, check_header
+from fusehash.collection.entries import storable
 from fusehash.collection.folder import read_settings
 from fusehash.collection.generations import Generation
 from fusehash.collection.items import Hit, Hits, Item
@@ -25,6 +26,7 @@ from fusehash.collection.words import Said
 from fusehash.collection.writing import Settings, files_of
 from fusehash.errors import DataError
 from fusehash.search import HammingIndex, server
+from fusehash.search.ids import HIGHEST
 from fusehash.search.server import IndexGoneError
 
 # Past this share of items that the model has not seen, stats() recommends a reindex.
@@ -145,7 +147,7 @@ class Reader:
         if label is None:
             return None
         with self._items.reading() as database:
-            rows = database.execute("SELECT id FROM label WHERE name = ?", (label,)).fetchall()
+            rows = database.execute("SELECT id FROM label WHERE name = ?", (storable(str(label)),)).fetchall()
         return np.array([id for (id,) in rows], np.int64)
 
     def _code_of(self, snapshot: Snapshot, id: int) -> Any:
@@ -245,7 +247,7 @@ class Reader:
     def item(self, id: int) -> Item:
         """One item."""
         with self._items.reading() as database:
-            found = store.items(database, "WHERE id = ?", (int(id),))
+            found = store.items(database, "WHERE id = ?", (_number(id),))
         if not found:
             raise DataError(f"Ids must be in the collection. Id {id} is not.")
         return found[0]
@@ -255,9 +257,10 @@ class Reader:
         check_integer("Collection.items", "offset", offset, low=0)
         check_integer("Collection.items", "limit", limit, low=1)
         narrowed = "" if label is None else "WHERE id IN (SELECT id FROM label WHERE name = ?)"
-        values = () if label is None else (label,)
+        values = () if label is None else (storable(str(label)),)
         with self._items.reading() as database:
-            return store.items(database, f"{narrowed} ORDER BY id LIMIT ? OFFSET ?", (*values, limit, offset))
+            part = min(limit, HIGHEST), min(offset, HIGHEST)
+            return store.items(database, f"{narrowed} ORDER BY id LIMIT ? OFFSET ?", (*values, *part))
 
     def labels(self) -> dict[str, int]:
         """How many items have each label, most frequent first."""
@@ -269,7 +272,7 @@ class Reader:
         """A small JPEG of an item's image, or None where it has none."""
         with self._items.reading() as database:
             query = "SELECT jpeg FROM thumbnail WHERE image = (SELECT image FROM item WHERE id = ?)"
-            found = database.execute(query, (int(id),)).fetchone()
+            found = database.execute(query, (_number(id),)).fetchone()
         return None if found is None else bytes(found[0])
 
     def stats(self) -> dict[str, Any]:
@@ -369,6 +372,12 @@ class Reader:
     def __repr__(self) -> str:
         n_bits = self._created_with.n_bits if self._snapshot is None else self._snapshot.state.n_bits
         return f"<{type(self).__name__} of {n_bits} bits in {self.path}>"
+
+
+def _number(id: Any) -> int | None:
+    """An id as SQLite takes it; None, which nothing has, for what cannot be one."""
+    whole = isinstance(id, int | np.integer) and not isinstance(id, bool)
+    return int(id) if whole and abs(id) <= HIGHEST else None
 
 
 def _check_text(text: Any) -> None:

@@ -13,6 +13,7 @@ The functions that write run inside a transaction that collection.py has begun.
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import zlib
 from collections.abc import Iterable
@@ -178,7 +179,8 @@ def items(database: sqlite3.Connection, where: str, values: Iterable[object]) ->
 def _entry(row: tuple[Any, ...]) -> Entry:
     id, key, text, labels, image, width, height, path, size, mtime, built, trained, problem = row
     return Entry(
-        key=str(key), text=text, labels=tuple(json.loads(str(labels))), path=None if path is None else Path(str(path)),
+        key=str(key), text=text, labels=tuple(json.loads(str(labels))),
+        path=None if path is None else Path(os.fsdecode(path)),
         image=image, width=width, height=height, size=size, mtime=mtime, id=id, built=bool(built),
         trained=bool(trained), problem=problem, stored=True,
     )  # fmt: skip
@@ -191,8 +193,15 @@ def _row(entry: Entry) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def _path(entry: Entry) -> str | None:
-    return None if entry.path is None else str(entry.path)
+def _path(entry: Entry) -> str | bytes | None:
+    """Where an image lies; as bytes where its name is not UTF-8."""
+    if entry.path is None:
+        return None
+    name = os.fsencode(entry.path)
+    try:
+        return name.decode("utf-8")
+    except UnicodeDecodeError:
+        return name
 
 
 def _label(database: sqlite3.Connection, entry: Entry) -> None:

@@ -127,13 +127,18 @@ class Words:
     def _sorted(self) -> list[str]:
         return sorted(self.known)
 
+    @cached_property
+    def _lengths(self) -> list[int]:
+        return sorted(set(map(len, self.known)))
+
     def forms(self, word: str) -> list[str]:
         """Known words that begin with a word, or that it begins with, and are of about its length; not itself."""
         if len(word) < FORM_LETTERS:
             return []
         first = bisect_left(self._sorted, word)
         last = bisect_left(self._sorted, word + chr(sys.maxunicode))
-        shorter = [word[:end] for end in range(FORM_LETTERS, len(word)) if word[:end] in self.known]
+        ends = (end for end in self._lengths if FORM_LETTERS <= end < len(word))  # few, however long the word is
+        shorter = [word[:end] for end in ends if word[:end] in self.known]
         return [
             other
             for other in (*shorter, *self._sorted[first:last])

@@ -40,7 +40,10 @@ class ArrayFile(ABC):
     def read(self, key: str) -> Any:
         """One array (scipy.sparse where the file holds it so)."""
         try:
-            return self._read(key)
+            found = self._read(key)
+            if sp.issparse(found):
+                found.check_format(full_check=True)  # places outside of the matrix would end the process
+            return found
         except (MemoryError, DataError):
             raise
         except Exception as error:

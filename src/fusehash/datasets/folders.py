@@ -18,7 +18,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from fusehash.errors import DataError, warn
 
@@ -72,10 +72,10 @@ def read_folder(photos: str | Path, captions: str | Path | None = None) -> Itera
         table = next((root / name for name in FOUND_BY_ITSELF if (root / name).is_file()), None)
     items = {} if table is None else _captioned(root, table)
     yield from items.values()
-    base = root.resolve()
-    named = {item.image.resolve() for item in items.values() if isinstance(item.image, Path)}
+    base = _resolved(root)
+    named = {_resolved(item.image) for item in items.values() if isinstance(item.image, Path)}
     for path in _images(root):
-        resolved = path.resolve()
+        resolved = _resolved(path)
         if not resolved.is_relative_to(base):
             warn(f"The link {path} leads out of the folder and is passed over.")
         elif resolved not in named:
@@ -85,7 +85,7 @@ def read_folder(photos: str | Path, captions: str | Path | None = None) -> Itera
 def _captioned(root: Path, table: Path) -> dict[str, NewItem]:
     """The items that a file of captions names; several captions of one image become one text."""
     items: dict[str, NewItem] = {}
-    base = root.resolve()
+    base = _resolved(root)
     for line, row in _rows(table):
         where = f"{table.name}, line {line}"
         name, text = _string(row, "image", where), _string(row, "text", where) or _string(row, "caption", where)
@@ -115,12 +115,10 @@ def _rows(table: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             if table.suffix.lower() in (".jsonl", ".ndjson"):
                 for number, line in enumerate(file, start=1):
                     if line.strip():
-                        row = json.loads(line)
-                        if not isinstance(row, dict):
-                            raise DataError(f"Each line of {table.name} must be a JSON object. Line {number} is not.")
-                        yield number, row
+                        yield number, _parsed(line, f"{table.name}, line {number}")
                 return
-            reader = csv.DictReader(file, delimiter="\t" if table.suffix.lower() == ".tsv" else ",", restkey="")
+            delimiter = "\t" if table.suffix.lower() == ".tsv" else ","
+            reader = csv.DictReader(file, delimiter=delimiter, strict=True)
             names = [(name or "").strip().lower() for name in reader.fieldnames or ()]
             if not {"caption", "text", "image"} & set(names):
                 raise DataError(
@@ -129,33 +127,72 @@ def _rows(table: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 )
             reader.fieldnames = names
             for row in reader:
+                if any(field.strip() for field in row.pop(None, ())):
+                    raise DataError(
+                        f"A row must have at most {len(names)} fields, as the first one has; what has a comma in it "
+                        f"must stand in quotes. {table.name}, line {reader.line_num}: got more."
+                    )
                 yield reader.line_num, row
     except UnicodeError as error:
         raise DataError(f"{table.name} must be UTF-8 text. It is in another encoding; save it as UTF-8.") from error
-    except (json.JSONDecodeError, csv.Error) as error:
-        raise DataError(f"{table.name} cannot be read as UTF-8 text with one item a line: {error}.") from error
+    except csv.Error as error:
+        after = reader.line_num
+        raise DataError(f"{table.name} must be a CSV table. After line {after} it is not: {error}.") from error
+
+
+def _parsed(line: str, where: str) -> dict[str, Any]:
+    """One line of JSON."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"Each line must be a JSON object. {where} is not: {error}.") from error
+    if not isinstance(row, dict):
+        raise DataError(f"Each line must be a JSON object. {where} is not.")
+    return row
 
 
 def _inside(root: Path, base: Path, name: str, where: str) -> Path:
     """The file that a name stands for, if it lies in the folder."""
-    if "\0" in name or Path(name).is_absolute() or "\\" in name or ".." in Path(name).parts or Path(name).drive:
+    try:
+        os.fsencode(name)
+        possible = "\0" not in name and "\\" not in name
+    except UnicodeEncodeError:  # halves of characters
+        possible = False
+    if not possible or Path(name).is_absolute() or ".." in Path(name).parts or Path(name).drive:
         raise DataError(f"An image must be named relative to its folder and lie in it. {where}: got {name!r}.")
-    found = next((path for path in (root / name, root / "images" / name) if path.exists()), root / name)
-    if not found.resolve().is_relative_to(base):
+    found = next((path for path in (root / name, root / "images" / name) if _exists(path)), root / name)
+    if not _resolved(found).is_relative_to(base):
         raise DataError(f"An image must lie in its folder. {where}: {name!r} is a link that leads out of it.")
     return found
 
 
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # too long for a name, or in a folder that cannot be looked into
+        return False
+
+
 def _images(root: Path) -> Iterator[Path]:
     """Every image under a folder, sorted; hidden folders and collections are passed over."""
-    for folder, folders, files in os.walk(root):
+    for folder, folders, files in os.walk(root, onerror=_unreadable):
         here = Path(folder)
         folders[:] = sorted(
-            name for name in folders if not name.startswith(".") and not (here / name / "collection.json").is_file()
+            name for name in folders if not name.startswith(".") and not _exists(here / name / "collection.json")
         )
         for name in sorted(files):
             if not name.startswith(".") and Path(name).suffix.lower() in IMAGE_SUFFIXES:
                 yield here / name
+
+
+def _unreadable(error: OSError) -> NoReturn:
+    """What lies in a folder that cannot be read must not be taken for gone."""
+    raise DataError(f"The folder {error.filename} cannot be read: {error.strerror}.") from error
+
+
+def _resolved(path: Path) -> Path:
+    """Where a path leads; a link to itself leads nowhere and stays what it is."""
+    return Path(os.path.realpath(path))
 
 
 def _beside(image: Path) -> str | None:
@@ -163,8 +200,11 @@ def _beside(image: Path) -> str | None:
     path = image.with_suffix(".txt")
     if path.is_symlink() or not path.is_file():
         return None
-    with path.open("rb") as file:
-        return file.read(MAX_TEXT_BYTES).decode("utf-8-sig", "replace").strip() or None
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_TEXT_BYTES).decode("utf-8-sig", "replace").strip() or None
+    except OSError as error:
+        raise DataError(f"The text {path} cannot be read: {error.strerror}.") from error
 
 
 def _string(row: dict[str, Any], name: str, where: str) -> str:
@@ -184,4 +224,4 @@ def _labels(value: Any, where: str) -> tuple[str, ...]:
 
 
 def _text_key(text: str) -> str:
-    return f"text-{content_hash(text.encode()).hex()[:16]}"
+    return f"text-{content_hash(text.encode('utf-8', 'surrogatepass')).hex()[:16]}"

@@ -52,6 +52,8 @@ class Engine(Protocol):
 def make(engine: str | Engine) -> Engine:
     """An engine by name; an engine is given back as it is."""
     if not isinstance(engine, str):
+        if not hasattr(engine, "top_k"):
+            raise ParameterError("HammingIndex", "engine", _EXPECTED, engine)
         return engine
     if "://" in engine:  # an address that is not known here; a password may be in it
         raise ParameterError("HammingIndex", "engine", _EXPECTED, scheme_of(engine))

@@ -183,7 +183,7 @@ class Storage:
 
     def _connect(self, mode: str) -> sqlite3.Connection:
         database = sqlite3.connect(
-            f"file:{quote(str(self.path))}?{mode}",
+            f"file:{quote(os.fsencode(self.path))}?{mode}",
             uri=True, timeout=self._timeout, isolation_level=None, check_same_thread=False,
         )  # fmt: skip
         try:
@@ -206,7 +206,7 @@ class Storage:
         """Turn what SQLite says into one sentence about this file, and begin the next call with a new connection."""
         try:
             yield
-        except (DamageError, UnicodeError) as error:  # SQLite quotes damaged bytes in its messages
+        except (DamageError, UnicodeDecodeError) as error:  # SQLite quotes damaged bytes in its messages
             self._disconnect()
             raise CorruptIndexError(f"The index file {self.path} is corrupt: {error}.") from error
         except sqlite3.Error as error:
