@@ -46,7 +46,8 @@ lint: $(VENV)/.installed-dev  ## ruff
 types: $(VENV)/.installed-dev  ## mypy, strict on src
 	$(BIN)/mypy
 
-check: lint types test  ## everything CI checks
+check: lint types test-torch  ## everything CI checks; tests of what is not on this machine are skipped
+	$(MAKE) test PYTEST_ARGS="$(TORCH_TESTS:%=--ignore=%) $(PYTEST_ARGS)"
 
 clean:  ## remove what make created
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -73,6 +73,12 @@ def test_codes_of_another_type_or_shape_are_refused(codes):
         bits.unpack(codes, 16)
 
 
+@pytest.mark.parametrize("check", [bits.check_codes, lambda codes: bits.cut(codes, 8)])
+def test_rows_of_unequal_length_are_refused(check):
+    with pytest.raises(DataError, match=r"^Codes must be a uint8 matrix .*\. Got rows of unequal length instead\.$"):
+        check([[1], [1, 2]])
+
+
 def test_codes_of_another_length_are_refused():
     with pytest.raises(DataError, match=r"^Queries of 16 bits must have 2 bytes a row\. Got 3 instead\.$"):
         bits.check_codes(np.zeros((1, 3), np.uint8), 16, what="Queries")

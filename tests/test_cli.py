@@ -123,6 +123,7 @@ def test_fit_by_name_with_parameters(run: Run, data: Path, tmp_path: Path) -> No
     result = run("fit", "wiki", "--data", folder, *words, "--out", out)
     assert result.exit_code == 0, result.stderr
     assert "from 120 pairs of wiki: image (16) + text (12)" in result.stdout
+    assert f"Next: fusehash encode {out} wiki --data {folder} --view text" in result.stdout
     fitted = hashers.load(out)
     assert fitted.get_params()["max_iter"] == 2
     assert fitted.get_params()["preset"] == "paper"
@@ -133,9 +134,15 @@ def test_fit_by_name_with_parameters(run: Run, data: Path, tmp_path: Path) -> No
     [
         (("nothing",), "must be one of wiki"),
         (("nothing.npz",), "None was found"),
-        (("DATA", "--method", "magic"), "'agsfh'"),
+        (("DATA", "--method", "magic"), "--method must be one of agsfh, fsh, "),
+        (("DATA", "--method", "regression", "--preset", "paper"), "presets. regression has none."),
         (("DATA", "--method", "regression", "--bits", "12"), "multiple of 8. Got 12 instead."),
-        (("DATA", "--param", "colour=3"), "colour"),
+        (("DATA", "--bits", "1000000"), "'n_bits' parameter of AGSFH must be at most 4096. Got 1000000 instead."),
+        (
+            ("DATA", "--method", "random", "--param", "colour=3"),
+            "--param must name a parameter of random, one of n_threads, ridge. Got 'colour' instead.",
+        ),
+        (("DATA", "--param", "max_iters=3"), "of agsfh, such as max_iter, inner_max_iter. Got 'max_iters' instead."),
         (("DATA", "--out", "no/such/folder/m.safetensors"), "in a folder that exists"),
         (("DATA", "--out", "."), "must not be a folder"),
         (("DATA", "--n-train", "121"), "'n_train' parameter of load"),
@@ -145,6 +152,41 @@ def test_fit_wrong_input(run: Run, data: Path, tmp_path: Path, monkeypatch: Any,
     monkeypatch.chdir(tmp_path)
     wrong(run("fit", *(data if word == "DATA" else word for word in words)), sentence)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_bits_that_are_no_number_are_shown(run: Run, data: Path) -> None:
+    assert "must be a whole number. Got 'many' instead." in run("fit", data, "--bits", "many").stderr
+
+
+@pytest.fixture
+def bare(data: Path, tmp_path: Path) -> Path:
+    """The small dataset without labels."""
+    with np.load(data) as whole:
+        np.savez(tmp_path / "bare.npz", **{name: whole[name] for name in whole if name != "labels"})
+    return tmp_path / "bare.npz"
+
+
+def test_fit_and_encode_need_no_labels(run: Run, data: Path, bare: Path, tmp_path: Path) -> None:
+    out, codes, dataset = tmp_path / "m.safetensors", tmp_path / "codes.npy", load(data)
+    result = run("fit", bare, "--method", "regression", "--bits", 16, "--out", out)
+    assert result.exit_code == 0, result.stderr
+    expected = hashers.make("regression", n_bits=16, random_state=0).fit(dataset.views.rows(dataset.train))
+    np.testing.assert_array_equal(hashers.load(out).codes_, expected.codes_)
+    assert run("encode", out, bare, "--view", "text", "--rows", "query", "--out", codes).exit_code == 0
+    np.testing.assert_array_equal(np.load(codes), expected.encode(dataset.views["text"][dataset.query], view="text"))
+
+
+def test_who_needs_labels_says_so(run: Run, bare: Path, tmp_path: Path) -> None:
+    out = tmp_path / "m.safetensors"
+    wrong(run("fit", bare, "--method", "scm", "--bits", 16, "--out", out), "SCM learns from labels")
+    wrong(run("evaluate", bare, "--method", "regression"), "or give files of views: image=a.npy text=b.npy --labels")
+    assert not out.exists()
+
+
+def test_one_view_has_items_and_not_pairs(run: Run, tmp_path: Path) -> None:
+    np.save(tmp_path / "image.npy", np.random.default_rng(0).random((40, 6)))
+    result = run("fit", tmp_path / "image.npy", "--method", "random", "--bits", 8, "--out", tmp_path / "m")
+    assert "from 40 items of image: image (6)." in result.stdout
 
 
 @pytest.mark.parametrize("param", ["max_iter", "=3", "max_iter=1 --param max_iter=2", "n_bits=8"])

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import shlex
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -72,3 +75,14 @@ def test_every_dependency_has_its_reason():
     names = {re.match(r"[\w.-]+", requirement)[0] for requirement in wanted}  # type: ignore[index]
     assert names - {"fusehash"} - told == set()
     assert set(extras) - told == set()
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_make_check_is_what_ci_checks():
+    def commands(*words: str) -> set[str]:
+        told = subprocess.run(["make", "-n", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        return {" ".join(line.split()) for line in told.splitlines() if not line.startswith("make")}
+
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+    targets = [shlex.split(line, comments=True)[1:] for line in script if line.startswith("make ")]
+    assert set.union(*(commands(*words) for words in targets)) == commands("check")

@@ -66,7 +66,7 @@ def unpack_beside(codes: Array, n_bits: int, dtype: str) -> Array:
 
 def cut(codes: ArrayLike, n_bits: int) -> Codes:
     """The first ``n_bits`` (a multiple of 8) of packed codes: a view, also of a memory map, and nothing is copied."""
-    packed = codes if isinstance(codes, np.ndarray) else np.asarray(codes)
+    packed = codes if isinstance(codes, np.ndarray) else _array(codes, "Codes")
     if packed.dtype != np.uint8 or packed.ndim != 2:
         raise DataError(f"Codes must be a uint8 matrix (n, bytes). Got {packed.dtype} of shape {packed.shape} instead.")
     if not isinstance(n_bits, Integral) or n_bits <= 0 or n_bits % 8 or n_bits > 8 * packed.shape[1]:
@@ -78,7 +78,7 @@ def cut(codes: ArrayLike, n_bits: int) -> Codes:
 
 def check_codes(codes: ArrayLike, n_bits: int | None = None, *, what: str = "Codes") -> Codes:
     """Return ``codes`` as a C-contiguous (n, bytes) uint8 matrix or say why it is none."""
-    packed = np.asarray(codes)
+    packed = _array(codes, what)
     if packed.dtype != np.uint8 or packed.ndim != 2:
         raise DataError(
             f"{what} must be a uint8 matrix (n, bytes). Got {packed.dtype} of shape {packed.shape} instead."
@@ -88,3 +88,10 @@ def check_codes(codes: ArrayLike, n_bits: int | None = None, *, what: str = "Cod
             f"{what} of {n_bits} bits must have {n_bytes(n_bits)} bytes a row. Got {packed.shape[1]} instead."
         )
     return np.ascontiguousarray(packed)
+
+
+def _array(codes: ArrayLike, what: str) -> NDArray[Any]:
+    try:
+        return np.asarray(codes)
+    except ValueError:
+        raise DataError(f"{what} must be a uint8 matrix (n, bytes). Got rows of unequal length instead.") from None

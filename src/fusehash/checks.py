@@ -12,11 +12,15 @@ from numpy.typing import NDArray
 
 from fusehash.errors import DataError, ParameterError
 
+MOST_BITS = 4096  # four times what an index takes; a rotation of such codes has 16 million numbers
 
-def check_n_bits(owner: str, value: Any) -> int:
+
+def check_n_bits(owner: str, value: Any, *, most: int = MOST_BITS) -> int:
     """Code lengths are positive multiples of 8: a code is a whole number of bytes."""
     if not _is_integer(value) or value <= 0 or value % 8:
         raise ParameterError(owner, "n_bits", "a positive multiple of 8", value)
+    if value > most:
+        raise ParameterError(owner, "n_bits", f"at most {most}", value)
     return int(value)
 
 

@@ -133,10 +133,22 @@ def write_atomically(path: Path, fill: Callable[[Any], Any]) -> None:
         raise
 
 
+def check_readable(path: Path, what: str) -> None:
+    """Say that a file is not there, or cannot be opened; safetensors takes the one for the other."""
+    try:
+        path.open("rb").close()
+    except FileNotFoundError:
+        raise ModelFileError(f"'{path}' must be {what}. There is no such file.") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ModelFileError(f"'{path}' must be {what}. It cannot be read: {reason}.") from error
+
+
 def read(path: Path, find: Callable[[str], type[CrossModalHasher] | None]) -> CrossModalHasher:
     """Load what `write` wrote; `find` gives the class of a method, or None."""
     from safetensors import SafetensorError, safe_open
 
+    check_readable(path, "a model file")
     try:
         with safe_open(str(path), framework="np") as file:
             metadata = file.metadata() or {}
@@ -161,8 +173,6 @@ def read(path: Path, find: Callable[[str], type[CrossModalHasher] | None]) -> Cr
         for name, value in state.items():
             setattr(model, name, value)
         return model
-    except FileNotFoundError:
-        raise ModelFileError(f"'{path}' must be a model file. There is no such file.") from None
     except (SafetensorError, OSError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         if isinstance(error, ModelFileError):
             raise

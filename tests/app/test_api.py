@@ -253,3 +253,20 @@ def test_description_and_docs_load_nothing_from_elsewhere(client: Any) -> None:
         assert "https://" not in outside
         again = client.get(path, headers={"If-None-Match": answer.headers["etag"]})
         assert again.status_code == 304
+
+
+@pytest.mark.parametrize("pattern", ["model-*", "text-*"])
+def test_a_collection_that_is_damaged_while_it_is_served(
+    own_collection: Collection, client_of: Callable[..., Any], caplog: pytest.LogCaptureFixture, pattern: str
+) -> None:
+    client = client_of(own_collection)  # has not read the file yet
+    assert client.get("/api/items").status_code == 200
+    (file,) = own_collection.path.glob(pattern)
+    file.write_bytes(file.read_bytes()[:1000])
+    for address in ("/api/search?text=red", "/api/health"):
+        answer = client.get(address)
+        assert (answer.status_code, error_of(answer)) == (503, "damaged")
+        assert str(own_collection.path) not in answer.text
+    assert "must be an intact" in caplog.text
+    assert file.name in caplog.text
+    assert "Traceback" not in caplog.text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -73,12 +74,26 @@ def test_sentences(pictures: Path, tmp_path: Path) -> None:
             ((str(pictures), "--writable", "--token-file", str(short)), 1, "at least 16"),
             ((str(pictures), "--port", str(taken.getsockname()[1])), 1, "could not be opened"),
             ((str(pictures), "--host", "no such host"), 1, "must be an address"),
+            ((str(pictures), "--writable", "--token-file", str(tmp_path / "none")), 1, "where there is no file"),
+            ((str(pictures), "--writable", "--token-file", str(tmp_path)), 1, "cannot be read"),
+            ((str(truncated(pictures, tmp_path, "model-*")),), 1, "must be an intact fusehash model"),
+            ((str(truncated(pictures, tmp_path, "image-*")),), 1, "must be an intact fusehash encoder"),
         ]
         for arguments, status, sentence in cases:
             done = run(*arguments)
             assert done.returncode == status, done.stderr
             assert sentence in " ".join(done.stderr.split())
             assert "Traceback" not in done.stderr
+            assert not done.stdout
+
+
+def truncated(pictures: Path, folder: Path, pattern: str) -> Path:
+    """A copy of a collection of which a file has lost its end."""
+    copy = folder / f"{pattern[:5]}.collection"
+    shutil.copytree(pictures, copy)
+    (file,) = copy.glob(pattern)
+    file.write_bytes(file.read_bytes()[:1000])
+    return copy
 
 
 def test_what_a_host_means() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -370,3 +371,40 @@ def test_docs_page(open_page: Callable[..., Any]) -> None:
     page = open_page("api/docs", shows="article")
     assert page.locator("article").count() >= 10
     assert page.locator("article", has_text="/api/items/{id}/thumbnail").count() == 1
+
+
+def test_the_legend_has_every_colour_of_a_strip(open_page: Callable[..., Any]) -> None:
+    page = open_page("#text=a+blue+square+on+the+left")
+    page.wait_for_selector(".strip .off-zero")
+    colours = page.evaluate(
+        """() => {
+            const all = (selector, colour) => [...new Set([...document.querySelectorAll(selector)].map(colour))].sort();
+            return [
+                all(".strip path", (path) => getComputedStyle(path).fill),
+                all(".legend span", (span) => getComputedStyle(span, "::before").backgroundColor),
+            ];
+        }"""
+    )
+    assert colours[0] == colours[1]
+    assert len(colours[0]) == 4
+    scores = [float(text.split()[1]) for text in page.locator(".card .count span:last-child").all_inner_texts()]
+    assert scores == sorted(scores, reverse=True)
+    assert len(scores) == 24
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_white_or_transparent_picture_lies_on_its_own_ground(open_page: Callable[..., Any], scheme: str) -> None:
+    from PIL import Image, ImageDraw
+
+    page = open_page(color_scheme=scheme)
+    grounds = {page.locator(".well").first.evaluate("well => getComputedStyle(well).backgroundColor")}
+    assert page.locator(".well.white").count() == 0  # the pictures of this collection have a grey edge
+    clear = Image.new("RGBA", (60, 120), (0, 0, 0, 0))
+    ImageDraw.Draw(clear).ellipse((15, 30, 45, 90), fill=(200, 30, 30, 255))
+    file = io.BytesIO()
+    clear.save(file, "PNG")
+    page.evaluate(SEND_FILE, [base64.b64encode(file.getvalue()).decode(), "image/png", "drop"])
+    page.wait_for_selector("#query img.seen.white")
+    grounds.add(page.locator("img.seen").evaluate("image => getComputedStyle(image).backgroundColor"))
+    assert "rgb(255, 255, 255)" in grounds
+    assert len(grounds) == 2

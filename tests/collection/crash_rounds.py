@@ -81,7 +81,11 @@ def after(content: Content, call: Call) -> Content:
     if kind == "remove":
         return {key: value for key, value in content.items() if key not in chosen}
     if kind == "update":
-        return {**content, **{key: (value, content[key][1]) for key, value in chosen.items()}}
+        # A picture that is not given (number 0) stays.
+        return {
+            **content,
+            **{key: ((*value[:2], value[2] or content[key][0][2]), content[key][1]) for key, value in chosen.items()},
+        }
     return {**content, **{key: (value, False) for key, value in chosen.items()}} if kind == "add" else content
 
 

@@ -28,6 +28,9 @@ class Encoder:
     def __init__(self, name: str, **params: Any) -> None:
         self.name, self.params = name, params
 
+    def check_usable(self) -> None:
+        pass
+
     def fit(self, items: Any, y: Any = None, *, progress: Any = None) -> Encoder:
         items = list(items)
         COUNTS["fit"] += len(items)

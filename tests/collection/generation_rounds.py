@@ -18,9 +18,10 @@ import crash_rounds as rounds
 import numpy as np
 from crash_rounds import Call, Content, told_before_kill
 
-from fusehash.collection import Collection, NewItem, training
+from fusehash.collection import Collection, NewItem, generations, training
 from fusehash.collection.encoding import load_encoder
 from fusehash.collection.features import Features
+from fusehash.collection.writing import files_of
 from fusehash.errors import DataError
 
 KINDS = ("beside", "switch", "switch", "back", "drop")
@@ -65,8 +66,10 @@ def check_codes(path: Path) -> None:
     if not path.exists():
         return
     with Collection.open(path) as collection:
-        for one in collection.generations():
-            assert one.in_force or one.codes >= 0
+        with collection._items.reading() as database:
+            for one in generations.kept(database, path):
+                generations.codes_of(database, one, path)  # raises where codes are missing or damaged
+                assert all(file.exists() for file in files_of(path, one)), f"generation {one.number} lacks a file"
         state, entries = collection._now().state, list(collection._stored().values())
         if not state.model:
             return

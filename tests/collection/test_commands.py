@@ -55,8 +55,9 @@ def test_from_a_folder_to_results(made, photos):
 def test_tables_and_words(made, photos):
     table = call("search", made, "a red thing", "-k", 2)
     assert table.exit_code == 0
-    for word in ("id", "distance", "key", "caption", "a red thing", ".png"):
+    for word in ("id", "score", "distance", "key", "caption", "a red thing", ".png"):
         assert word in table.stdout
+    assert f"{told('search', made, 'a red thing', '-k', 1)[0]['score']:.3f}" in table.stdout  # what orders them
     again = call("index", photos, "--out", made)
     assert "unchanged 24" in again.stdout
     assert "Next: fusehash search" in again.stdout
@@ -94,6 +95,24 @@ def test_captions_labels_add_update_remove_reindex(photos, tmp_path, fakes, draw
     assert told("index", "stats", out)["items"] == 23
 
 
+def test_a_table_that_lies_elsewhere_changes_captions_alone(made, tmp_path):
+    before = {hit["key"]: hit["labels"] for hit in told("search", made, "a red thing", "-k", 24)}
+    (tmp_path / "elsewhere").mkdir()
+    table = tmp_path / "elsewhere" / "better.csv"
+    table.write_text("image,caption\nred0.png,a purple cow\ngreen1.png,a purple sheep\n")
+    result = call("index", "update", made, table)
+    assert result.exit_code == 0
+    assert "changed 2" in result.stdout
+    assert result.stderr == (
+        "fusehash: warning: 2 of 2 pictures are named but not there; those in the collection stay.\n"
+    )
+    stats = told("index", "stats", made)
+    assert (stats["images"], stats["broken_images"]) == (24, 0)
+    found = told("search", made, "a purple cow", "-k", 24)
+    assert (found[0]["key"], found[0]["text"]) == ("red0.png", "a purple cow")
+    assert {hit["key"]: hit["labels"] for hit in found} == before
+
+
 def test_broken_pictures_are_told_on_stderr(photos, tmp_path, fakes):
     for i in range(12):
         (photos / f"broken{i:02}.jpg").write_bytes(b"x")
@@ -109,6 +128,10 @@ def test_what_is_wrong_takes_one_line_and_status_1(made, photos, tmp_path):
     outside.write_text("image,caption\n../x.jpg,t\n")
     (tmp_path / "nothing").mkdir()
     (tmp_path / "file").touch()
+    codes = tmp_path / "codes.npy"
+    np.save(codes, np.zeros((2, 4), dtype=np.uint8))
+    (tmp_path / "head.csv").write_text("image,caption\n")
+    (tmp_path / "half.png").write_bytes((photos / "red0.png").read_bytes()[:60])
     assert "nothing" in wrong("index", tmp_path / "missing", "--out", tmp_path / "c")
     assert "has none" in wrong("index", tmp_path / "nothing", "--out", tmp_path / "c")
     assert "lie in it" in wrong("index", photos, "--captions", outside, "--out", tmp_path / "c")
@@ -116,7 +139,10 @@ def test_what_is_wrong_takes_one_line_and_status_1(made, photos, tmp_path):
     assert "which stays" in wrong("index", photos, "--out", made, "--bits", 32)
     assert "not a fusehash collection" in wrong("index", photos, "--out", photos)
     wrong("index", photos, "--out", tmp_path / "file")
-    wrong("index", photos, "--out", tmp_path / "none" / "c")
+    assert f"{tmp_path / 'none'} does not exist" in wrong("index", photos, "--out", tmp_path / "none" / "c")
+    assert f"{tmp_path / 'file'} is a file" in wrong("index", photos, "--out", tmp_path / "file" / "c")
+    assert "none does not exist" in wrong("index", "create", tmp_path / "none" / "x.db")
+    assert "none does not exist" in wrong("index", "add", tmp_path / "none" / "x.db", codes)
     wrong("index", photos, "--out", tmp_path / "c", "--bits", 12)
     wrong("index", photos, "--out", tmp_path / "c", "--image-encoder", "magic")
     assert "no collection" in wrong("search", tmp_path / "missing", "words")
@@ -124,7 +150,15 @@ def test_what_is_wrong_takes_one_line_and_status_1(made, photos, tmp_path):
     assert "Id 999" in wrong("search", made, "--like", 999)
     wrong("search", made, "--image", tmp_path / "missing.jpg")
     wrong("index", "remove", made, 999)
-    wrong("index", "add", made, photos)
+    assert "an update changes it" in wrong("index", "add", made, photos)
+    assert "must be added first" in wrong("index", "update", made, tmp_path / "half.png", "--text", "words")
+    assert "pictures or texts to add" in wrong("index", "add", made, tmp_path / "nothing")
+    assert "pictures or texts to update" in wrong("index", "update", made, tmp_path / "head.csv")
+    assert "half.png could not be used: the image cannot be read" in wrong("index", "add", made, tmp_path / "half.png")
+    assert "no collection at" in wrong("index", "add", tmp_path / "missing", photos)
+    assert "that is a file" in wrong("index", "add", tmp_path / "file", photos)
+    assert "file" in wrong("search", tmp_path / "file", "words")
+    assert "There is no file 'words'" in wrong("search", codes, "words")
     assert not (tmp_path / "c").exists()
     assert told("index", "stats", made)["items"] == 24
 

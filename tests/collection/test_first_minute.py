@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,107 @@ def test_a_folder_of_which_nothing_can_be_used(tmp_path: Path) -> None:
     assert "Next:" not in made.stdout
     assert "None of the 1 items could be used" in made.stderr
     assert "Traceback" not in made.output
+
+
+def test_pictures_of_which_none_can_be_added(photos: Path, tmp_path: Path, fakes: Any) -> None:
+    call("index", photos, "--out", tmp_path / "c", "--bits", 16)
+    (tmp_path / "broken").mkdir()
+    for name in ("x.jpg", "y.jpg"):
+        (tmp_path / "broken" / name).write_text("no picture")
+    added = call("index", "add", tmp_path / "c", tmp_path / "broken")
+    assert added.exit_code == 1
+    assert "x.jpg: the image cannot be read." in added.stderr
+    assert "None of the 2 items" in added.stderr
+
+
+@pytest.mark.parametrize(
+    ("rows", "sentence"),
+    [
+        ("image,caption\nother.png,a red thing\n", "it names 'other.png', in the folder is 'blue10.png'."),
+        ("caption\na red thing\na blue thing\n", "no row names a picture."),
+    ],
+)
+def test_captions_of_no_picture_are_refused(photos: Path, tmp_path: Path, fakes: Any, rows: str, sentence: str) -> None:
+    for text in photos.glob("*.txt"):
+        text.unlink()
+    (tmp_path / "captions.csv").write_text(rows)
+    made = call("index", photos, "--captions", tmp_path / "captions.csv", "--out", tmp_path / "c")
+    assert made.exit_code == 1
+    assert f"must belong to pictures in {photos}. None does: {sentence}" in made.stderr
+    assert not (tmp_path / "c").exists()
+    (photos / "captions.csv").write_text(rows)  # found by itself
+    assert sentence in call("index", photos, "--out", tmp_path / "c").stderr
+
+
+def test_captions_that_stand_alone_or_are_none_are_told(photos: Path, tmp_path: Path, fakes: Any) -> None:
+    table = tmp_path / "captions.csv"
+    table.write_text("image,caption\n,a lone text\nred0.png,a red thing\n")
+    made = call("index", photos, "--captions", table, "--out", tmp_path / "c", "--bits", 16)
+    assert "warning: 1 texts of captions.csv name no picture" in made.stderr
+    assert "Added 25" in made.stdout
+    for text in photos.glob("*.txt"):
+        text.unlink()
+    table.write_text("image,caption\n")
+    made = call("index", photos, "--captions", table, "--out", tmp_path / "d", "--bits", 16)
+    assert "warning: captions.csv has no captions" in made.stderr
+    assert "Added 24" in made.stdout
+
+
+@pytest.mark.parametrize(
+    ("option", "name", "sentence"),
+    [
+        ("--image-encoder", "clip", "pip install 'fusehash[clip]'"),
+        ("--text-encoder", "clip", "pip install 'fusehash[clip]'"),
+        ("--image-encoder", "onnx", "'path'"),
+        ("--text-encoder", "onnx", "'path'"),
+        ("--image-encoder", "sift", "pip install 'fusehash[images]'"),
+    ],
+)
+def test_an_encoder_that_cannot_be_used_is_told_before_anything_is_made(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str, name: str, sentence: str
+) -> None:
+    for package in ("open_clip", "cv2"):
+        monkeypatch.setitem(sys.modules, package, None)
+    made = call("index", photos, "--out", tmp_path / "c", option, name)
+    assert made.exit_code == 1
+    assert sentence in made.stderr
+    assert len(made.stderr.strip().splitlines()) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["photos"]
+    texts = tmp_path / "texts.csv"
+    texts.write_text("text\na red thing\na blue thing\na green thing\n")
+    assert call("index", texts, "--out", tmp_path / "c").exit_code == 0  # no pictures, so nobody misses OpenCV
+    assert sentence in call("index", "reindex", tmp_path / "c", "--beside", option, name).stderr
+
+
+def commands() -> list[tuple[tuple[str, ...], Any]]:
+    """Every command of `fusehash`, with the words that call it."""
+    import typer
+
+    found: list[tuple[tuple[str, ...], Any]] = []
+
+    def walk(words: tuple[str, ...], command: Any) -> None:
+        found.append((words, command))
+        for name, inner in getattr(command, "commands", {}).items():
+            walk((*words, name), inner)
+
+    walk((), typer.main.get_command(app))
+    return found
+
+
+def test_help_shows_every_word_of_itself() -> None:
+    for words, command in commands():
+        shown = re.sub(r"[\s│]+", "", call(*words, "--help").stdout)
+        for param in command.params:
+            if getattr(param, "help", None):
+                plain = re.sub(r"\s+", "", param.help.replace("\\[", "["))
+                assert plain in shown, (words, param.help)
+
+
+def test_help_names_every_encoder() -> None:
+    from fusehash import encoders
+
+    shown = call("index", "build", "--help").stdout
+    assert all(name in shown for name in encoders.names())
 
 
 def test_nothing_found_is_said(photos: Path, tmp_path: Path, fakes: Any) -> None:

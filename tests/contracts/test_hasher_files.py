@@ -201,8 +201,23 @@ def test_a_model_whose_arrays_are_gone_is_refused(saved):
 def test_a_missing_file_and_a_folder_are_refused(tmp_path):
     with refuses("must be a model file. There is no such file."):
         fusehash.load(tmp_path / "nothing")
-    with refuses():
+    with refuses("must be a model file. It cannot be read: Is a directory."):
         fusehash.load(tmp_path)
+
+
+def test_a_file_that_cannot_be_opened_is_not_said_to_be_missing(tmp_path):
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    for path, reason in ((loop, "Too many levels of symbolic links"), (tmp_path / "\0", "embedded null byte")):
+        with refuses(f"must be a model file. It cannot be read: {reason}."):
+            fusehash.load(path)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read every file")
+def test_a_file_without_read_permission_is_not_said_to_be_missing(tmp_path):
+    (tmp_path / "m").touch(mode=0)
+    with refuses("must be a model file. It cannot be read: Permission denied."):
+        fusehash.load(tmp_path / "m")
 
 
 def test_the_error_names_the_file(tmp_path):

@@ -99,6 +99,12 @@ def test_numbers_whose_squares_overflow_are_refused_or_mastered(build):
         build().fit(views)
 
 
+def test_a_code_length_that_would_never_end_is_refused(build):
+    sentence = f"The 'n_bits' parameter of {type(build()).__name__} must be at most 4096. Got 1000000 instead."
+    with pytest.raises(ParameterError, match=f"^{re.escape(sentence)}$"):
+        build(n_bits=1_000_000).fit(DATA)
+
+
 def test_one_row_is_too_few(build):
     name = type(build()).__name__
     with pytest.raises(DataError, match=rf"^{name} needs at least 2 paired rows to learn from\. Got 1\.$"):

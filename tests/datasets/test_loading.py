@@ -14,6 +14,9 @@ import scipy.io
 import scipy.sparse as sp
 
 from fusehash.datasets import load, names
+from fusehash.datasets.layouts import Content
+from fusehash.datasets.loading import GENERIC
+from fusehash.datasets.splits import make_split
 from fusehash.errors import DataError, FusehashWarning, ParameterError
 
 Write = Callable[[Path, dict[str, Any]], Path]
@@ -198,6 +201,22 @@ def test_numpy_layout_with_further_views(tmp_path: Path) -> None:
     assert load(file, stack_images=True).views.n_features == {"image": 10, "text": 80}
 
 
+def test_labels_may_be_absent(tmp_path: Path) -> None:
+    image, text, labels = content()
+    arrays = {"image": image, "text": text, "train_idx": np.arange(40), "test_idx": np.arange(40, 60)}
+    data = load(write_npz(tmp_path / "bare.npz", arrays))
+    assert data.labels is None
+    assert (data.train.size, data.query.size) == (40, 20)
+    assert "labels: none" in data.describe()
+    labelled = load(write_npz(tmp_path / "full.npz", {**arrays, "labels": labels}))
+    np.testing.assert_array_equal(data.views["image"], labelled.views["image"])
+    assert data.fingerprint != labelled.fingerprint
+    drawn = load(write_npz(tmp_path / "drawn.npz", {"image": image, "text": text}), n_query=10)
+    assert (drawn.train.size, drawn.query.size) == (50, 10)
+    with pytest.raises(DataError, match="text has 59"):
+        load(write_npz(tmp_path / "odd.npz", {"image": image, "text": text[:59]}))
+
+
 # ---- the splits of the papers
 
 
@@ -224,6 +243,20 @@ def test_a_small_stand_in_gets_a_smaller_split_and_a_warning(write: Callable[...
     with pytest.warns(FusehashWarning, match="too few for 2,000 queries; 6 are drawn"):
         data = load("nuswide", file.parent)
     assert (data.query.size, data.train.size, data.database.size) == (6, 54, 54)
+
+
+def test_the_warning_is_told_to_the_caller() -> None:
+    rows = Content({}, content()[2])
+    with pytest.warns(FusehashWarning) as told:
+        make_split(rows, GENERIC, n_query=None, n_train=None, seed=0, name="views")
+    assert [warning.filename for warning in told] == [__file__]
+
+
+def test_one_row_cannot_be_divided(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    image, text, labels = content(1)
+    with pytest.raises(DataError, match=r"^one\.npz must have at least 2 rows: .* Got 1\.$"):
+        load(write_npz(tmp_path / "one.npz", {"image": image, "text": text, "labels": labels}))
+    assert not recwarn.list
 
 
 # ---- what is wrong

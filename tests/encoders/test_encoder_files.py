@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -138,3 +140,16 @@ def test_listing_encoders_loads_none_of_them():
         "assert encoders.names() and not {'numpy', 'sklearn', 'PIL'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_file_that_may_not_be_read_is_not_called_missing(made, tmp_path, monkeypatch):
+    encoders.save(made[0][0], tmp_path / "text.encoder")
+    with pytest.raises(ModelFileError, match="There is no such file"):
+        encoders.load(tmp_path / "missing.encoder")
+
+    def refused(*words, **options):  # root may read all files
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refused)
+    with pytest.raises(ModelFileError, match="It cannot be read: Permission denied"):
+        encoders.load(tmp_path / "text.encoder")

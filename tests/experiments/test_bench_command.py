@@ -73,6 +73,41 @@ def test_help_shows_an_example(bench, command):
     assert f"Example: fusehash bench {command}" in result.stdout
 
 
+def test_the_help_of_bench_shows_an_example(bench):
+    assert "Example: fusehash bench run" in bench("--help").stdout
+
+
+@pytest.mark.parametrize("command", ["run", "report"])
+def test_results_in_a_file_are_refused(bench, folder, tmp_path, command):
+    option, file = {"run": "--out", "report": "--results"}[command], tmp_path / "afile"
+    file.write_text("old")
+    wrong(bench(command, folder / "tiny.yaml", option, file), f"must be a folder. '{file}' is a file.")
+    assert file.read_text() == "old"
+
+
+def test_a_report_of_nothing_leaves_the_old_one_alone(bench, folder, tmp_path):
+    old = tmp_path / "report" / "tiny.html"
+    old.parent.mkdir()
+    old.write_text("old")
+    (tmp_path / "empty").mkdir()
+    for results in ("missing", "empty"):
+        words = ("report", folder / "tiny.yaml", "--results", tmp_path / results)
+        wrong(bench(*words, "--out", old.parent), f"None of tiny is in '{tmp_path / results}'")
+        wrong(bench(*words, "--out", tmp_path / "new"), "to compute them: fusehash bench run tiny.yaml --data DATA")
+    assert [file.name for file in old.parent.iterdir()] == ["tiny.html"]
+    assert old.read_text() == "old"
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["empty", "report"]
+
+
+def test_data_without_labels_is_refused(bench, folder, tmp_path):
+    with np.load(folder / "small.npz") as made:
+        np.savez(tmp_path / "small.npz", image=made["image"], text=made["text"])
+    result = bench("run", folder / "tiny.yaml", "--data", tmp_path, "--out", tmp_path / "r")
+    assert result.exit_code == 1
+    assert "Experiments need labels to know what is relevant. Data set 'small' has none." in result.stderr
+    assert not (tmp_path / "r").exists()
+
+
 def test_methods(bench):
     listed = json.loads(bench("methods", "--json").stdout)
     assert [entry["name"] for entry in listed] == hashers.names()

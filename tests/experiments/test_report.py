@@ -222,9 +222,8 @@ def test_files_are_written_for_every_format(small, tmp_path):
         formats=["csv", "latex", "html"],
         progress=lambda *s: steps.append(s),
     )
-    assert write_report(replace(small.spec, name="paper/x y"), small.store, tmp_path, formats=["csv"], results=[]) == [
-        tmp_path / "paper-x-y.csv"
-    ]
+    renamed = replace(small.spec, name="paper/x y")
+    assert write_report(renamed, small.store, tmp_path, formats=["csv"]) == [tmp_path / "paper-x-y.csv"]
     assert [file.name for file in written] == ["made.csv", "made.tex", "made.html"]
     assert written[2].read_text(encoding="utf-8").startswith("<!doctype html>")
     assert steps[-1][2] == "writing html"
@@ -246,7 +245,17 @@ def test_an_unknown_format_or_a_file_in_the_way_is_one_sentence(small, tmp_path)
         write_report(small.spec, small.store, tmp_path, formats=["pdf"])
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="is a file"):
-        write_report(small.spec, small.store, tmp_path / "file", formats=["csv"], results=[])
+        write_report(small.spec, small.store, tmp_path / "file", formats=["csv"])
+
+
+def test_a_report_of_no_runs_is_not_written(small, tmp_path):
+    store = ResultStore(tmp_path / "empty")
+    with pytest.raises(DataError, match=r"^A report needs stored runs\. None of made is in '.*empty'; to compute"):
+        write_report(small.spec, store, tmp_path / "out")
+    store.put_dataset(collect(small.spec, small.store)[0].dataset)
+    with pytest.raises(DataError, match="A report needs stored runs"):
+        write_report(small.spec, store, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("package", ["matplotlib", "jinja2"])

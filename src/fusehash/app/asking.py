@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,9 +10,9 @@ from typing import Any
 
 from fusehash.app.limits import Limits
 from fusehash.app.problems import Problem
-from fusehash.collection import Collection
+from fusehash.collection import Collection, CorruptCollectionError
 from fusehash.encoders.reading import FORMATS, ImageError
-from fusehash.errors import FusehashError
+from fusehash.errors import FusehashError, ModelFileError
 
 
 def check_image(data: bytes, limits: Limits) -> None:
@@ -53,9 +52,16 @@ class Memory:
 
 
 def warm_up(collection: Collection) -> None:
-    """Read model, encoders and words before the first visitor waits for them; what is wrong is told to who asks."""
+    """Read model, encoders and words before the first visitor waits for them.
+
+    Files that are damaged are an error; what else is wrong is told to who asks, for it may pass.
+    """
     from PIL import Image
 
     for query in ({"text": "a"}, {"image": Image.new("RGB", (64, 64))}):
-        with contextlib.suppress(FusehashError):
+        try:
             collection.search(**query, k=1)
+        except (CorruptCollectionError, ModelFileError):  # noqa: PERF203
+            raise
+        except FusehashError:
+            pass

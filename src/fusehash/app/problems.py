@@ -15,8 +15,8 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
-from fusehash.collection import CollectionError
-from fusehash.errors import DataError, ParameterError
+from fusehash.collection import CollectionError, CorruptCollectionError
+from fusehash.errors import DataError, ModelFileError, ParameterError
 
 log = logging.getLogger("fusehash.app")
 
@@ -28,6 +28,7 @@ USUAL = {
     500: ("internal", "Something went wrong inside the server; its log says what."),
     503: ("unavailable", "The collection cannot be reached just now; try again in a moment."),
 }
+DAMAGED = ("damaged", "The collection is damaged and cannot be searched; the server's log says which file it is.")
 
 
 class Problem(HTTPException):
@@ -58,6 +59,9 @@ def answer_to(error: Exception) -> JSONResponse:
     if isinstance(error, CollectionError):
         log.warning("%s", error)
         return answer(503, *USUAL[503], {"Retry-After": "5"})
+    if isinstance(error, CorruptCollectionError | ModelFileError):
+        log.warning("%s", error)
+        return answer(503, *DAMAGED)
     log.error("unexpected error", exc_info=error)
     return answer(500, *USUAL[500])
 
@@ -68,7 +72,9 @@ def install(app: FastAPI) -> None:
     async def handle(request: Request, error: Exception) -> JSONResponse:
         return answer_to(error)
 
-    for kind in (HTTPException, RequestValidationError, DataError, CollectionError):
+    for kind in (
+        HTTPException, RequestValidationError, DataError, CollectionError, CorruptCollectionError, ModelFileError,
+    ):  # fmt: skip
         app.add_exception_handler(kind, handle)
 
 

@@ -34,7 +34,7 @@ DESCRIBED = {
     415: "Not the kind of content that this address takes.",
     422: "Something in the request cannot be used.",
     500: "The server has failed.",
-    503: "Busy; try again.",
+    503: "Busy, or the collection is damaged.",
 }
 
 
@@ -167,6 +167,7 @@ def reading(collection: Collection, limits: Limits, name: str, writable: bool) -
 
     @router.get("/health", tags=["collection"], responses=says(), summary="Whether the server can do its work")
     def health() -> records.HealthAnswer:
+        collection.check()
         return records.HealthAnswer(status="ok", version=fusehash.__version__, items=len(collection))
 
     def existing(id: int) -> Item:

@@ -22,7 +22,7 @@ from fusehash.collection.store import State
 from fusehash.collection.succession import Succession
 from fusehash.collection.writing import Change, Plan, Settings, compare
 from fusehash.datasets.folders import NewItem
-from fusehash.errors import DataError, ParameterError
+from fusehash.errors import DataError
 from fusehash.search import IndexServerError, server
 from fusehash.search.ids import check_ids
 
@@ -125,28 +125,31 @@ class Collection(Reader):
             entries = checked(items, report.skipped)
             there = self._stored(entry.key for entry in entries)
             if there:
-                raise DataError(f"Items must be new. {next(iter(there))!r} is there already; update() changes it.")
+                raise DataError(f"Items must be new. {next(iter(there))!r} is there already; an update changes it.")
             train = not change.state.model
             plan = Plan(fresh=entries, unchanged=list(self._stored().values()) if train else [])
             change.run(plan, train=train)
         return report
 
     def update(self, items: Iterable[NewItem], progress: Progress | None = None) -> Report:
-        """Put other content under keys that are there, all or none; ids stay."""
+        """Put other content under keys that are there, all or none; ids stay.
+
+        An image, a text or labels that are not given stay as they are stored; an image that cannot be used is an error.
+        """
         with self._change(progress) as (change, report):
-            entries = checked(items, report.skipped)
+            entries = checked(items, report.skipped, partial=True)
             there, plan = self._stored(entry.key for entry in entries), Plan()
             for entry in entries:
                 if entry.key not in there:
-                    raise DataError(f"Items must be there already. {entry.key!r} is not; add() adds it.")
+                    raise DataError(f"Items must be there already. {entry.key!r} is not; it must be added first.")
                 entry.built = there[entry.key].built
-                compare(entry, there[entry.key], plan)
+                compare(entry, there[entry.key], plan, partial=True)
             report.unchanged = len(plan.unchanged)
             train = not change.state.model
             if train:
                 others = [entry for key, entry in self._stored().items() if key not in there]
                 plan.unchanged += others
-            change.run(plan, train=train)
+            change.run(plan, train=train, refuse_broken=True)
         return report
 
     def remove(self, ids: Iterable[int]) -> Report:
@@ -315,8 +318,7 @@ class Collection(Reader):
 def _checked_settings(
     owner: str, n_bits: Any, random_state: Any, image: EncoderSettings, text: EncoderSettings
 ) -> Settings:
-    if check_n_bits(owner, n_bits) > 1024:
-        raise ParameterError(owner, "n_bits", "at most 1024", n_bits)
+    check_n_bits(owner, n_bits, most=1024)
     return Settings(int(n_bits), check_integer(owner, "random_state", random_state, low=0), image, text)
 
 

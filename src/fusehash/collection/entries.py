@@ -82,8 +82,11 @@ class Entry:
         return (seen.st_size, seen.st_mtime_ns) == (stored.size, stored.mtime)
 
 
-def checked(items: Iterable[NewItem], skipped: dict[str, str]) -> list[Entry]:
-    """Entries of new items; a key that comes twice is an error, an item with nothing in it is skipped."""
+def checked(items: Iterable[NewItem], skipped: dict[str, str], *, partial: bool = False) -> list[Entry]:
+    """Entries of new items; a key that comes twice is an error, an item with nothing in it is skipped.
+
+    ``partial``: they may lack an image and a text, which then stay as they are stored.
+    """
     entries: dict[str, Entry] = {}
     for item in items:
         if not isinstance(item, NewItem):
@@ -108,7 +111,7 @@ def checked(items: Iterable[NewItem], skipped: dict[str, str]) -> list[Entry]:
             raise DataError(
                 f"The image of {item.key!r} must be a path or bytes. Got {type(item.image).__name__} instead."
             )
-        if entry.text is None and item.image is None:
+        if entry.text is None and item.image is None and not partial:
             skipped[key] = "it has neither an image nor a text."
             continue
         entries[key] = entry

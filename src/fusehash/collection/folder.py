@@ -75,11 +75,11 @@ def read_settings(path: Path) -> Settings:
 
 
 def check_encoders(owner: str, settings: Settings) -> None:
-    """Say at once that an encoder or its parameters do not exist, or are for another kind of item."""
+    """Say at once that an encoder or its parameters do not exist, are for other items, or cannot be used here."""
     from fusehash import encoders
 
     for view, encoder in (("image", settings.image), ("text", settings.text)):
-        encoders.make(encoder.name, modality=view, **encoder.params)
+        encoders.make(encoder.name, modality=view, **encoder.params).check_usable()
         try:
             json.dumps(encoder.params)
         except TypeError:

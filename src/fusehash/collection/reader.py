@@ -228,6 +228,16 @@ class Reader:
             f"The collection {self.path} is corrupt: its model or an encoder is missing; a reindex makes it anew."
         )
 
+    def check(self) -> None:
+        """Raise what a search would meet: codes, a model or encoders that cannot be read."""
+
+        def work(snapshot: Snapshot) -> None:
+            if snapshot.state.model:
+                for view in snapshot.model.views:
+                    snapshot.encoder(view)
+
+        self._attempt(work)
+
     @property
     def changes(self) -> int:
         """A number that grows with every change that a search could see."""

@@ -21,7 +21,7 @@ from fusehash.collection.features import Features
 from fusehash.collection.items import Progress, Report
 from fusehash.collection.store import State
 from fusehash.collection.training import Trained, load_model, model_file
-from fusehash.errors import FusehashError
+from fusehash.errors import DataError, FusehashError
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,19 @@ class Plan:
     removed: list[int] = field(default_factory=list)
 
 
-def compare(entry: Entry, stored: Entry, plan: Plan) -> None:
-    """Sort an entry whose key is known into what has changed and what has not."""
+def compare(entry: Entry, stored: Entry, plan: Plan, *, partial: bool = False) -> None:
+    """Sort an entry whose key is known into what has changed and what has not.
+
+    ``partial``: an image, a text or labels that the entry has not got stay as they are stored.
+    """
     entry.id = stored.id
     has_image = entry.path is not None or entry.data is not None
-    if not has_image:
+    if partial:
+        entry.text, entry.labels = entry.text or stored.text, entry.labels or stored.labels
+    if not has_image and partial:
+        same = True
+        entry.path, entry.size, entry.mtime = stored.path, stored.size, stored.mtime
+    elif not has_image:
         same = stored.image is None and stored.problem is None
     elif entry.is_same_file(stored):
         same = True
@@ -109,8 +117,20 @@ class Change:
             self.state = State.read(database, folder)
         self._settings = settings.now(self.state)
 
-    def run(self, plan: Plan, *, train: bool = False, must_train: bool = False, drop_broken: bool = False) -> None:
-        """Carry out a plan. ``train``: learn encoders and model anew from everything that will be there."""
+    def run(
+        self,
+        plan: Plan,
+        *,
+        train: bool = False,
+        must_train: bool = False,
+        drop_broken: bool = False,
+        refuse_broken: bool = False,
+    ) -> None:
+        """Carry out a plan. ``train``: learn encoders and model anew from everything that will be there.
+
+        An image that cannot be used is told and left out; with ``drop_broken`` an item that had nothing else goes, with
+        ``refuse_broken`` it is an error, so that no image is lost to one that cannot be used.
+        """
         coming = [*plan.changed, *plan.fresh]
         everything = [*sorted([*plan.unchanged, *plan.changed], key=lambda entry: entry.id or 0), *plan.fresh]
         learned = Learned()
@@ -120,6 +140,8 @@ class Change:
         if not anew and coming:
             learned = self._in_force()
             self._encode(coming, learned.encoders)
+        if refuse_broken:
+            _refuse_broken(plan.changed)
         self._refuse_empty(plan, drop_broken)
         coded = everything if anew else coming
         coded = [entry for entry in coded if not _is_empty(entry)]
@@ -288,6 +310,12 @@ def files_of(folder: Path, state: State) -> list[Path]:
 def now() -> str:
     """The time, to the second."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def _refuse_broken(entries: Sequence[Entry]) -> None:
+    broken = next((entry for entry in entries if entry.problem is not None and not entry.stored), None)
+    if broken is not None:
+        raise DataError(f"The image of {broken.key!r} cannot be used, so nothing has been changed: {broken.problem}")
 
 
 def _is_empty(entry: Entry) -> bool:

@@ -22,6 +22,7 @@ bench_app = typer.Typer(
     cls=FusehashGroup,
     no_args_is_help=True,
     help="Run experiments from a specification, and make tables and figures of their stored results.",
+    epilog="Example: fusehash bench run paper/table1 --data ~/data",
 )
 
 RUN_EXAMPLE = """Example: fusehash bench run paper/table1 --data ~/data

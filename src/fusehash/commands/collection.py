@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fusehash.commands import inputs
+from fusehash.commands import inputs, tables
 from fusehash.commands.terminal import complain, print_json, progress, stdout
 from fusehash.errors import DataError
 
@@ -50,10 +51,18 @@ def build(
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder of the collection, made if it is not there.")],
     captions: Captions = None,
-    bits: Annotated[int | None, typer.Option(help="Length of the codes, a multiple of 8.  [default: 64]")] = None,
-    image_encoder: Annotated[str | None, typer.Option(help="What sees the pictures.  [default: classical]")] = None,
-    text_encoder: Annotated[str | None, typer.Option(help="What reads the texts.  [default: tfidf]")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the method.  [default: 0]")] = None,
+    bits: Annotated[int | None, typer.Option(help="Length of the codes, a multiple of 8.  \\[default: 64]")] = None,
+    image_encoder: Annotated[
+        str | None,
+        typer.Option(
+            help="What sees the pictures: classical, sift, clip; from Python also onnx.  \\[default: classical]"
+        ),
+    ] = None,
+    text_encoder: Annotated[
+        str | None,
+        typer.Option(help="What reads the texts: tfidf, lda, clip; from Python also onnx.  \\[default: tfidf]"),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the method.  \\[default: 0]")] = None,
     engine: Engine = None,
     as_json: inputs.Json = False,
 ) -> None:
@@ -67,11 +76,12 @@ def build(
     items = list(read_folder(photos, captions))
     if not items:
         raise DataError(f"There must be pictures or texts to index. {photos} has none.")
+    tables.check_captions(items, photos, captions)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         collection = Collection.open(out, engine=engine)
         _check_same(collection, chosen)
     else:
-        inputs.check_target(out) if not out.is_dir() else None
+        check_place(out)
         collection = Collection.create(out, engine=engine, **chosen)  # type: ignore[arg-type]
     with collection, progress("index") as report:
         done = collection.build(items, progress=report)
@@ -95,7 +105,10 @@ def update(
     label: Labels = None,
     as_json: inputs.Json = False,
 ) -> None:
-    """Put other pictures, texts or labels in the place of those under the same names, all or none."""
+    """Put other pictures, texts or labels in the place of those under the same names, all or none.
+
+    What SOURCE does not give stays as it is: a table of names and captions changes captions, and no picture.
+    """
     take_in("update", path, source, captions, text, label, as_json)
 
 
@@ -116,13 +129,23 @@ def take_in(
     if text is not None and (source.is_dir() or captions is not None):
         raise typer.BadParameter("is for a single picture.", param_hint="'--text'")
     items: list[NewItem] = list(read_folder(source, captions))
+    if not items:
+        raise DataError(f"There must be pictures or texts to {how}. {source} has none.")
+    if how == "add":
+        tables.check_captions(items, source, captions)
+    else:
+        items = tables.without_missing(items)
     if text is not None:
         items = [dataclasses.replace(item, text=text) for item in items]
     if labels:
         items = [dataclasses.replace(item, labels=(*item.labels, *labels)) for item in items]
     with open_collection(path) as collection, progress(how) as report:
         done = (collection.add if how == "add" else collection.update)(items, progress=report)
+    if not (done.added or done.changed or done.unchanged) and len(items) == 1:
+        raise DataError(f"{source} could not be used: {next(iter(done.skipped.values()))}")
     show_report(done, as_json)
+    if not (done.added or done.changed or done.unchanged):
+        raise DataError(f"None of the {len(items):,} items of {source} could be used; nothing was added.")
 
 
 def remove(path: Path, ids: Iterable[int] | None, as_json: bool) -> None:
@@ -185,6 +208,16 @@ def open_collection(path: Path, engine: str | None = None) -> Collection:
     return Collection.open(path, engine=engine)
 
 
+def check_place(path: Path, what: str = "A collection") -> None:
+    """Say at once, not after minutes of work, that nothing can be made there."""
+    folder = path.parent
+    if not folder.is_dir():
+        told = "is a file" if folder.exists() else "does not exist"
+        raise DataError(f"{what} must be made in a folder that exists. {folder} {told}.")
+    if not os.access(folder, os.W_OK):
+        raise DataError(f"{what} must be made in a folder that can be written to. {folder} cannot.")
+
+
 def _check_same(collection: Collection, chosen: dict[str, Any]) -> None:
     """A build changes items, not what codes are made with."""
     settings = collection.settings
@@ -244,9 +277,10 @@ def _show_hits(hits: list[Hit], as_json: bool) -> None:
     if not hits:
         stdout().print("Nothing was found.")
         return
-    table = Table("id", "distance", "key", "caption")
+    table = Table("id", "score", "distance", "key", "caption")
     for hit in hits:
-        table.add_row(str(hit.id), str(hit.distance), escape(hit.item.key), escape(_shortened(hit.item.text or "")))
+        told = escape(hit.item.key), escape(_shortened(hit.item.text or ""))
+        table.add_row(str(hit.id), f"{hit.score:.3f}", str(hit.distance), *told)
     stdout().print(table)
 
 

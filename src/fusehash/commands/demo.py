@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fusehash.commands import demo_output, inputs
+from fusehash.commands.collection import check_place
 from fusehash.commands.evaluate import CONTROLS, run_all
 from fusehash.commands.terminal import print_json, progress, stdout
 from fusehash.errors import DataError
@@ -42,7 +43,7 @@ def demo(
     ] = None,
     serve: Annotated[
         bool | None,
-        typer.Option("--serve/--no-serve", help="Show the page at the end.  [default: ask, on a terminal]"),
+        typer.Option("--serve/--no-serve", help="Show the page at the end.  \\[default: ask, on a terminal]"),
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0 takes a free one.")] = 8000,
     as_json: inputs.Json = False,
@@ -215,8 +216,7 @@ def _place(out: Path | None) -> Iterator[Path]:
         return
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise DataError(f"The demo needs a new folder. There is something at {out} already.")
-    if not out.is_dir():
-        inputs.check_target(out)
+    check_place(out)
     yield out
 
 

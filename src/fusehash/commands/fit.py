@@ -64,8 +64,16 @@ def fit(
         return
     views = " + ".join(f"{name} ({width:,})" for name, width in rows.views.n_features.items())
     console = stdout()
-    console.print(f"Learned {bits}-bit codes with {method} from {rows.views.n_rows:,} pairs of {rows.name}: {views}.")
-    console.print(f"Took {seconds:.1f} s. Saved to {out}.", soft_wrap=True, markup=False)
+    items = "pairs" if len(rows.views.names) > 1 else "items"
     console.print(
-        f"Next: fusehash encode {out} {data[-1]} --view {rows.views.names[-1]} --out codes.npy", soft_wrap=True
+        f"Learned {bits}-bit codes with {method} from {rows.views.n_rows:,} {items} of {rows.name}: {views}.",
+        soft_wrap=True,
+        markup=False,
+    )
+    console.print(f"Took {seconds:.1f} s. Saved to {out}.", soft_wrap=True, markup=False)
+    options = (f" --data {folder}" if folder is not None else "") + (" --stack-images" if stack_images else "")
+    console.print(
+        f"Next: fusehash encode {out} {data[-1]}{options} --view {rows.views.names[-1]} --out codes.npy",
+        soft_wrap=True,
+        markup=False,
     )

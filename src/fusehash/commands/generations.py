@@ -34,8 +34,12 @@ def reindex(
         bool, typer.Option("--beside", help="Keep what is in force, and put the new generation beside it.")
     ] = False,
     bits: Annotated[int | None, typer.Option(help="With --beside: another length of the codes.")] = None,
-    image_encoder: Annotated[str | None, typer.Option(help="With --beside: what shall see the pictures.")] = None,
-    text_encoder: Annotated[str | None, typer.Option(help="With --beside: what shall read the texts.")] = None,
+    image_encoder: Annotated[
+        str | None, typer.Option(help="With --beside: what shall see the pictures (classical, sift, clip).")
+    ] = None,
+    text_encoder: Annotated[
+        str | None, typer.Option(help="With --beside: what shall read the texts (tfidf, lda, clip).")
+    ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="With --beside: another seed of the method.")] = None,
     measure: Annotated[
         bool, typer.Option(help="With --beside: tell the quality on held-out pairs, by learning a second time.")

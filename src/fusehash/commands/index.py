@@ -104,6 +104,7 @@ def create(
     """Make an empty index."""
     if path.exists():
         raise DataError(f"There is {'an index' if isinstance(path, ServerAddress) else 'a file'} at {path} already.")
+    _check_place(path)
     with _open(path, bits) as index:
         collection.show_facts(index.stats(), as_json)
 
@@ -136,6 +137,9 @@ def add(
         collection.refuse(ids=ids)
         collection.take_in("add", path, source, captions, text, label, as_json)
         return
+    if _is_for_collections(source):
+        way = "that is a file" if path.exists() else f"fusehash index {source} --out {path} makes one"
+        raise DataError(f"There is no collection at {path}; {way}.")
     collection.refuse("a collection", captions=captions, text=text, label=label)
     from fusehash.bits import check_codes
     from fusehash.search import HammingIndex
@@ -144,6 +148,7 @@ def add(
     n_bits = None
     if not path.exists():
         n_bits = new.shape[1] * 8
+        _check_place(path)
         HammingIndex(n_bits).add(new, new_ids)  # says what is wrong before a file is made
     with _open(path, n_bits) as index:
         given = index.add(new, new_ids)
@@ -217,7 +222,7 @@ def search(
     allowed: Annotated[Path | None, typer.Option(help="Codes: a .npy file of the ids that may be found.")] = None,
     engine: Annotated[
         str | None,
-        typer.Option(help=f"One of {ENGINES}; for a collection also the address of a server.  [default: scan]"),
+        typer.Option(help=f"One of {ENGINES}; for a collection also the address of a server.  \\[default: scan]"),
     ] = None,
     threads: Annotated[int | None, typer.Option(help="Codes: threads; all cores by default.", min=1)] = None,
     as_json: AsJson = False,
@@ -234,14 +239,27 @@ def search(
         raise typer.BadParameter("a .npy file of query codes is needed.", param_hint="'QUERY'")
     import numpy as np
 
-    asked, chosen = _load(Path(query)), None if allowed is None else _load(allowed)
     with _database(database, engine or "scan", threads) as index:
+        if not Path(query).exists():
+            raise DataError(f"Codes are searched by a .npy file of query codes. There is no file {query!r}.")
+        asked, chosen = _load(Path(query)), None if allowed is None else _load(allowed)
         if radius is None:
             distances, ids = index.search(asked, k, allowed=chosen)
             offsets = np.arange(len(asked) + 1) * ids.shape[1]
         else:
             offsets, distances, ids = index.range_search(asked, radius, allowed=chosen)
     _show_results(offsets, distances.ravel(), ids.ravel(), as_json)
+
+
+def _is_for_collections(source: Path) -> bool:
+    from fusehash.datasets.folders import IMAGE_SUFFIXES, TABLE_SUFFIXES
+
+    return source.is_dir() or source.suffix.lower() in IMAGE_SUFFIXES | TABLE_SUFFIXES
+
+
+def _check_place(path: Path) -> None:
+    if not isinstance(path, ServerAddress):
+        collection.check_place(path, "An index")
 
 
 def _open(path: Path, n_bits: int | None = None, **options: Any) -> HammingIndex:

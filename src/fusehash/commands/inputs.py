@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,15 @@ if TYPE_CHECKING:
     from fusehash.datasets import PairedDataset
     from fusehash.hashers.base import CrossModalHasher
     from fusehash.views import PairedViews
+
+
+def whole_number(text: str | int) -> int:
+    """An option that is a whole number; who gives something else is told what came."""
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(f"must be a whole number. Got {text!r} instead.") from None
+
 
 Data = Annotated[
     list[str],
@@ -34,7 +44,7 @@ SplitSeed = Annotated[int, typer.Option(min=0, help="Seed of the split, where th
 NTrain = Annotated[int | None, typer.Option(min=1, help="Training pairs to draw; default: the file's or the paper's.")]
 StackImages = Annotated[bool, typer.Option("--stack-images", help="Join all image features into one view.")]
 Method = Annotated[str, typer.Option(help="The method, by name.")]
-Bits = Annotated[int, typer.Option(help="Length of the codes, a multiple of 8.")]
+Bits = Annotated[int, typer.Option(parser=whole_number, metavar="<int>", help="Length of the codes, a multiple of 8.")]
 Preset = Annotated[str | None, typer.Option(help="Settings of the method, such as paper.")]
 Params = Annotated[
     list[str] | None, typer.Option("--param", metavar="KEY=VALUE", help="A parameter of the method; repeat for more.")
@@ -61,7 +71,7 @@ def load_data(
     stack_images: bool = False,
     labels: Path | None = None,
 ) -> PairedDataset:
-    """The dataset that DATA and its options name, with labels and a split."""
+    """The dataset that DATA and its options name, with a split and, where it has them, labels."""
     from fusehash import datasets
 
     files = view_files(data)
@@ -96,8 +106,8 @@ def load_training(
     files = view_files(data)
     if files is None:
         dataset = load_data(data, folder, split_seed, n_train, stack_images, labels)
-        views, train = dataset.views.rows(dataset.train), dataset.labels[dataset.train]
-        return Rows(dataset.name, views, train, dataset.split, dataset)
+        known = None if dataset.labels is None else dataset.labels[dataset.train]
+        return Rows(dataset.name, dataset.views.rows(dataset.train), known, dataset.split, dataset)
     import numpy as np
 
     refuse_dataset_options(folder, stack_images)
@@ -189,6 +199,17 @@ def make_hasher(
     for key, option in (("n_bits", "--bits"), ("preset", "--preset"), ("random_state", "--seed")):
         if key in params:
             raise typer.BadParameter(f"{key!r} has an option of its own: {option}.", param_hint="'--param'")
+    if method not in hashers.names():
+        raise DataError(f"--method must be one of {', '.join(hashers.names())}. Got {method!r} instead.")
+    known = hashers.get(method)._get_param_names()
+    if preset is not None and "preset" not in known:
+        raise DataError(f"--preset is for methods with presets. {method} has none.")
+    for key in params:
+        if key not in known:
+            free = sorted(set(known) - {"n_bits", "preset", "random_state", "callback"})
+            near = get_close_matches(key, free)
+            listed = f"such as {', '.join(near)}" if near else f"one of {', '.join(free)}"
+            raise DataError(f"--param must name a parameter of {method}, {listed}. Got {key!r} instead.")
     hasher = hashers.make(method, **named, **params)
     check_n_bits(type(hasher).__name__, bits)  # at once, not after minutes of reading data
     return hasher

@@ -62,7 +62,12 @@ def _token(path: Path | None) -> str:
     """The token in a file, or a new one."""
     if path is None:
         return secrets.token_urlsafe(24)
-    token = path.read_text(encoding="utf-8", errors="replace").strip()
+    try:
+        token = path.read_text(encoding="utf-8", errors="replace").strip()
+    except FileNotFoundError:
+        raise DataError(f"The token of writers was looked for at {path}, where there is no file.") from None
+    except OSError as error:
+        raise DataError(f"The token of writers must be in a file. {path} cannot be read: {error.strerror}.") from error
     if len(token) < MIN_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
         raise DataError(f"A token must be at least {MIN_TOKEN} ASCII characters without spaces. {path} has another.")
     return token

@@ -1,4 +1,4 @@
-"""What a paired dataset is: views, labels, and three lists of rows (train, query, database)."""
+"""What a paired dataset is: views, labels where there are any, and three lists of rows (train, query, database)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ Rows: TypeAlias = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PairedDataset:
-    """Paired views with labels and a split, checked when made and never changed afterwards.
+    """Paired views with a split and usually labels, checked when made and never changed afterwards.
 
     Parameters
     ----------
     name : what the dataset is called in results
     views : PairedViews, or whatever makes one; row i of every view is the same item
-    labels : class number per row (1-d, int64), or a 0/1 matrix (rows, labels), dense or scipy.sparse
+    labels : class number per row (1-d, int64), or a 0/1 matrix (rows, labels), dense or scipy.sparse; None where
+        there are none, which is enough to learn without labels but not to evaluate
     train, query, database : row numbers; queries are neither in train nor in the database
     split : a sentence that says how the rows were divided
     label_names : the label of column (or class number) j in words, where known
@@ -43,8 +44,8 @@ class PairedDataset:
 
     def __post_init__(self) -> None:
         views = self.views if isinstance(self.views, PairedViews) else PairedViews(self.views)
-        labels = tidy_labels(self.labels)
-        if labels.shape[0] != views.n_rows:
+        labels = None if self.labels is None else tidy_labels(self.labels)
+        if labels is not None and labels.shape[0] != views.n_rows:
             raise DataError(
                 f"Labels of {self.name} must have one row for each of the {views.n_rows} items. "
                 f"Got {labels.shape[0]} instead."
@@ -73,7 +74,8 @@ class PairedDataset:
         digest = hashlib.sha256(b"fusehash dataset 1")
         for view in sorted(self.views.names):
             _update(digest, f"view {view}", self.views[view], "<f8")
-        _update(digest, "labels", self.labels, "<i8")
+        if self.labels is not None:
+            _update(digest, "labels", self.labels, "<i8")
         for part in ("train", "query", "database"):
             _update(digest, part, getattr(self, part), "<i8")
         return digest.hexdigest()
@@ -84,7 +86,9 @@ class PairedDataset:
         for view, matrix in self.views.items():
             stored = "sparse" if sp.issparse(matrix) else "dense"
             lines.append(f"  view '{view}': {matrix.shape[1]:,} features, {stored} {matrix.dtype}")
-        if self.labels.ndim == 1:
+        if self.labels is None:
+            lines.append("  labels: none")
+        elif self.labels.ndim == 1:
             lines.append(f"  labels: one of {np.unique(self.labels).size} classes for each pair")
         else:
             each = self.labels.sum() / self.labels.shape[0]

@@ -1,6 +1,6 @@
 """How the arrays of a file become paired rows: the three layouts that public benchmark files come in.
 
-NumPy     image, text, labels, and optionally train_idx, test_idx; other matrices of equal length are further views
+NumPy     image, text, and optionally labels, train_idx, test_idx; other matrices of equal length are further views
 parts     I_tr, T_tr, L_tr (train), I_te, T_te, L_te (query), optionally I_db, T_db, L_db (database)
 deep      XAll, IAll or images (picture features), YAll (text), LAll (labels), without a split
 """
@@ -20,12 +20,15 @@ from fusehash.datasets.tidy import tidy_labels, tidy_view
 from fusehash.errors import DataError
 from fusehash.views import BLOCK_ROWS, to_dense
 
-LAYOUTS = "image, text, labels; or I_tr, T_tr, L_tr, I_te, T_te, L_te; or XAll (IAll, images), YAll, LAll"
+LAYOUTS = (
+    "image, text, labels (without which one can learn but not evaluate); "
+    "or I_tr, T_tr, L_tr, I_te, T_te, L_te; or XAll (IAll, images), YAll, LAll"
+)
 
 
 @dataclass(frozen=True)
 class Content:
-    """What a file holds: views and labels row by row, and its own split where it has one."""
+    """What a file holds: views and, where it has them, labels row by row, and its own split where it has one."""
 
     views: dict[str, Any]
     labels: Any
@@ -34,17 +37,25 @@ class Content:
     database: Any = None
     label_names: tuple[str, ...] | None = None
 
+    @property
+    def n_rows(self) -> int:
+        rows = next(iter(self.views.values())) if self.labels is None else self.labels
+        return int(rows.shape[0])
+
 
 def read_content(file: ArrayFile) -> Content:
     """Read whichever layout the names of the arrays show."""
     keys = file.shapes
-    if isinstance(file, NpzFile) and {"image", "text", "labels"} <= keys.keys():
+    if isinstance(file, NpzFile) and {"image", "text"} <= keys.keys():
         return _read_numpy(file)
     if {"I_tr", "T_tr", "L_tr", "I_te", "T_te", "L_te"} <= keys.keys():
         return _read_parts(file)
     if {"YAll", "LAll"} <= keys.keys() and {"XAll", "IAll", "images"} & keys.keys():
         return _read_deep(file)
-    raise DataError(f"The file {file.path.name} must hold the arrays {LAYOUTS}. Found instead: {file.keys}.")
+    raise DataError(
+        f"The file {file.path.name} must hold the arrays {LAYOUTS}. Found instead: {file.keys}. "
+        "Views of other names come as one file each: image=a.npy text=b.npy."
+    )
 
 
 def _read_numpy(file: ArrayFile) -> Content:
@@ -56,7 +67,7 @@ def _read_numpy(file: ArrayFile) -> Content:
         or (len(shape) == 2 and shape[0] == n_rows and not key.startswith("label") and not key.endswith("_idx"))
     ]
     views = {name: _view(file, name, name) for name in names}
-    labels = _labels(file, "labels", n_rows)
+    labels = _labels(file, "labels", n_rows) if "labels" in file.shapes else None
     check_pairing(file, views, labels)
     train, query, database = (
         file.read(key) if key in file.shapes else None for key in ("train_idx", "test_idx", "database_idx")
@@ -149,8 +160,9 @@ def _label_names(file: ArrayFile) -> tuple[str, ...] | None:
 
 
 def check_pairing(file: ArrayFile, views: Mapping[str, Any], labels: Any, suffix: str = "") -> None:
-    """Every view and the labels must have the same number of rows."""
-    rows = {f"{name}{suffix}": matrix.shape[0] for name, matrix in (*views.items(), ("labels", labels))}
+    """Every view and the labels, where there are any, must have the same number of rows."""
+    known = views if labels is None else {**views, "labels": labels}
+    rows = {f"{name}{suffix}": matrix.shape[0] for name, matrix in known.items()}
     if len(set(rows.values())) > 1:
         listed = ", ".join(f"{name} has {count}" for name, count in rows.items())
         raise DataError(f"Rows of {file.path.name} must pair one to one. Got different numbers of rows: {listed}.")

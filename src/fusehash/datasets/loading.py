@@ -75,7 +75,8 @@ def load(
     -----
     Wiki: the canonical 2,173 training pairs (also the database) and 693 queries. MIRFlickr25K: 2,000 queries, the
     other 18,015 as database, 5,000 of them for training. NUS-WIDE: 2,000 queries, the others as database, 5,000 of
-    them for training. Files: .npz and .mat (v5, v7.3) in the layouts of `fusehash.datasets.layouts`.
+    them for training. Files: .npz and .mat (v5, v7.3) in the layouts of `fusehash.datasets.layouts`. From a .npz
+    file without labels one can learn, but not evaluate.
     """
     if isinstance(name, str | os.PathLike):
         folder = Path(name) if path is None else Path(path) / name

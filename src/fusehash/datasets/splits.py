@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from fusehash.datasets.base import Rows, check_rows
 from fusehash.datasets.layouts import Content
-from fusehash.errors import FusehashWarning, ParameterError
+from fusehash.errors import DataError, ParameterError, warn
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ def make_split(
         raise ParameterError("load", "split_seed", "a whole number of at least 0", seed)
     rng = np.random.default_rng(seed)
     if content.query is None:
-        return _drawn(content.labels.shape[0], rule, n_query, n_train, rng, seed, name)
+        return _drawn(content.n_rows, rule, n_query, n_train, rng, seed, name)
     return _from_file(content, rule, n_query, n_train, rng, seed, name)
 
 
@@ -58,15 +57,14 @@ def _drawn(
     n_rows: int, rule: SplitRule, n_query: int | None, n_train: int | None, rng: Any, seed: int, name: str
 ) -> Split:
     """A random split: queries, the rest as database, and training rows out of the database."""
+    if n_rows < 2:
+        raise DataError(f"{name} must have at least 2 rows: one to ask with, and one to be found. Got {n_rows}.")
     if n_query is None:
         n_query = rule.n_query
         if n_query > n_rows // 2:
             n_query = max(1, n_rows // 10)
-            warnings.warn(
-                f"{name} has {n_rows} rows, too few for {rule.n_query:,} queries; {n_query} are drawn instead.",
-                FusehashWarning,
-                stacklevel=4,
-            )
+            drawn = "1 is" if n_query == 1 else f"{n_query} are"
+            warn(f"{name} has {n_rows} rows, too few for {rule.n_query:,} queries; {drawn} drawn instead.")
     n_query = check_count(n_query, "n_query", n_rows, below=True)
     order = rng.permutation(n_rows)
     query, database = np.sort(order[:n_query]), np.sort(order[n_query:])
@@ -87,7 +85,7 @@ def _from_file(
     content: Content, rule: SplitRule, n_query: int | None, n_train: int | None, rng: Any, seed: int, name: str
 ) -> Split:
     """The file's own split, thinned where asked for (or where the paper trains on fewer rows)."""
-    n_rows = content.labels.shape[0]
+    n_rows = content.n_rows
     parts = (("train", content.train), ("query", content.query), ("database", content.database))
     train, query, database = (check_rows(np.ravel(rows), n_rows, f"'{part}' of {name}") for part, rows in parts)
     same = train.size == database.size and bool((train == database).all())

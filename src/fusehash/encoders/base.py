@@ -93,6 +93,10 @@ class Encoder(BaseEstimator, TransformerMixin, ABC):
     def _batch_rows(self) -> int:
         return self.batch_rows
 
+    def check_usable(self) -> None:
+        """Raise, before there are items, what `fit` would: wrong parameters, a package or a model that is missing."""
+        self._check_params()
+
     def _check_params(self) -> None:
         """Check the parameters that do not depend on the data."""
 

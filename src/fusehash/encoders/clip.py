@@ -58,6 +58,10 @@ class ClipEncoder(Encoder):
             raise ParameterError(owner, "model", "the name of a model or the path of its folder", self.model)
         check_integer(owner, "batch_size", self.batch_size, low=1)
 
+    def check_usable(self) -> None:
+        """As nothing is learned, to fit is to load the model and to try it."""
+        self.fit([])
+
     def _fit(self, items: Sequence[Any], progress: Progress) -> None:
         """Nothing is learned: the model is loaded and tried."""
         self.__dict__.pop("_runtime", None)

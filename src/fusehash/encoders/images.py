@@ -104,6 +104,11 @@ class SiftEncoder(ImageEncoder):
         self.random_state = random_state
         self.n_jobs = n_jobs
 
+    def check_usable(self) -> None:
+        """Needs OpenCV whatever the images are."""
+        self._check_params()
+        visual_words.sift_module()
+
     def _check_params(self) -> None:
         super()._check_params()
         owner = type(self).__name__
@@ -191,6 +196,10 @@ class ClassicalEncoder(SiftEncoder):
 
     name: ClassVar[str] = "classical"
     summary: ClassVar[str] = "colour, gradient and texture histograms and SIFT visual words"
+
+    def check_usable(self) -> None:
+        """The parameters alone: the default is there also where nobody has images, nor OpenCV."""
+        self._check_params()
 
     def __init__(
         self,

@@ -48,6 +48,10 @@ class OnnxEncoder(Encoder):
         check_integer(owner, "batch_size", self.batch_size, low=1)
         check_jobs(owner, self.n_jobs)
 
+    def check_usable(self) -> None:
+        """As nothing is learned, to fit is to load the model and to try it."""
+        self.fit([])
+
     def _fit(self, items: Sequence[Any], progress: Progress) -> None:
         """Nothing is learned: the file is opened and tried."""
         self.__dict__.pop("_runtime", None)

@@ -8,8 +8,6 @@ from typing import Any
 
 from fusehash.errors import DataError
 
-BRINGS = "pip install 'fusehash[onnx]' brings it"
-
 
 def session(path: Path) -> Any:
     """An onnxruntime session on the processor, one thread for each run."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fusehash.errors import DataError, ModelFileError
-from fusehash.persistence import write_atomically
+from fusehash.persistence import check_readable, write_atomically
 
 if TYPE_CHECKING:
     from fusehash.encoders.base import Encoder
@@ -53,6 +53,7 @@ def read(path: Path, find: Callable[[str, str], type[Encoder] | None]) -> Encode
     """Load what `write` wrote; `find` gives the class of a name and modality, or None."""
     from safetensors import SafetensorError, safe_open
 
+    check_readable(path, "an encoder file")
     try:
         with safe_open(str(path), framework="np") as file:
             metadata = file.metadata() or {}
@@ -78,8 +79,6 @@ def read(path: Path, find: Callable[[str, str], type[Encoder] | None]) -> Encode
         encoder._check_state()
         encoder.problems_ = {}
         return encoder
-    except FileNotFoundError:
-        raise ModelFileError(f"'{path}' must be an encoder file. There is no such file.") from None
     except (SafetensorError, OSError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         if isinstance(error, ModelFileError):
             raise

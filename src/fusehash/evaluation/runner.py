@@ -183,7 +183,11 @@ class _Reporter:
 def _check_labels(dataset: Dataset) -> Any:
     labels = dataset.labels
     if labels is None:
-        raise DataError(f"Evaluation needs labels to know what is relevant. Data set '{dataset.name}' has none.")
+        raise DataError(
+            f"Evaluation needs labels to know what is relevant. Data set '{dataset.name}' has none; "
+            "put class numbers or a 0/1 matrix beside its views as the array labels, "
+            "or give files of views: image=a.npy text=b.npy --labels c.npy."
+        )
     labels = labels.tocsr() if sp.issparse(labels) else np.asarray(labels)
     if labels.ndim not in (1, 2) or labels.shape[0] != dataset.views.n_rows:
         raise DataError(

@@ -106,9 +106,14 @@ def write_report(
     unknown = [name for name in formats if name not in FORMATS]
     if unknown or not formats:
         raise ParameterError("write_report", "formats", f"some of {', '.join(FORMATS)}", list(formats))
-    found = list(collect(spec, store, progress) if results is None else results)
     if out.exists() and not out.is_dir():
         raise DataError(f"The folder of a report must be a folder. '{out}' is a file.")
+    found = list(collect(spec, store, progress) if results is None else results)
+    if not any(one.runs for one in found):
+        command = _run_command(spec, store, stand_in=False)
+        raise DataError(
+            f"A report needs stored runs. None of {spec.name} is in '{store.folder}'; to compute them: {command}"
+        )
     out.mkdir(parents=True, exist_ok=True)
     make: dict[str, Callable[[], str]] = {
         "html": lambda: html_page(spec, store, found, examples),

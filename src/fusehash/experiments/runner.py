@@ -159,6 +159,8 @@ def describe(source: Source) -> DatasetRecord:
     if dataset.views.present:
         raise DataError(f"Every view of {dataset.name} must be present in every row here. Some are missing.")
     labels = dataset.labels
+    if labels is None:
+        raise DataError(f"Experiments need labels to know what is relevant. Data set '{dataset.name}' has none.")
     return DatasetRecord(
         fingerprint=dataset.fingerprint,
         name=dataset.name,

@@ -215,6 +215,8 @@ class ResultStore:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
+        if self.folder.exists() and not self.folder.is_dir():
+            raise DataError(f"The folder of results must be a folder. '{folder}' is a file.")
         self._told: set[Path] = set()
 
     # -- runs ----------------------------------------------------------------------------------------------------

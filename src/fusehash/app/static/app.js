@@ -206,9 +206,11 @@ function showQuery(route, answer) {
   if (route.kind === "text") said.append(make("p", { className: "main" }, `“${route.value}”`));
   if (item) said.append(make("p", { className: "main" }, shortened(nameOf(item), 400)), chips(item.labels));
   if (route.kind === "image" && !kept) said.append(make("p", { className: "note" }, "The image itself is gone from this page; its code is what is left."));
-  const legend = make("p", { className: "legend" }, make("span", {}, "1"), make("span", { className: "zero" }, "0"), make("span", { className: "differs" }, "differs from the query"));
+  const legend = make("p", { className: "legend" }, make("span", {}, "1"), make("span", { className: "zero" }, "0"), make("span", { className: "differs" }, "1 where the query has 0"), make("span", { className: "differs-zero" }, "0 where it has 1"));
   const own = make("div", { className: "own", title: answer.code }, make("p", { className: "note" }, `Its code of ${answer.n_bits} bits`), strip(answer.code), legend);
-  query.replaceChildren(...[source ? make("img", { className: "seen", src: source, alt: "The image that was searched with" }) : null, said, own].filter(Boolean));
+  const seen = source ? make("img", { className: "seen", src: source, alt: "The image that was searched with" }) : null;
+  if (seen) onItsGround(seen, seen);
+  query.replaceChildren(...[seen, said, own].filter(Boolean));
 }
 
 function chips(labels) {
@@ -220,7 +222,10 @@ function card(item, label, hit = null, answer = null) {
   const well = make("div", { className: "well" });
   if (item.thumbnail) {
     const ratio = item.width / item.height;
-    well.append(make("img", { className: ratio > 1.18 && ratio < 1.56 ? "near" : "", src: item.thumbnail, alt: item.text ? "" : item.key, loading: "lazy", decoding: "async", draggable: false }));
+    const image = make("img", { className: ratio > 1.18 && ratio < 1.56 ? "near" : "", alt: item.text ? "" : item.key, loading: "lazy", decoding: "async", draggable: false });
+    onItsGround(image, well);
+    image.src = item.thumbnail;
+    well.append(image);
   } else {
     well.append(make("blockquote", {}, shortened(nameOf(item), 240)));
   }
@@ -229,11 +234,26 @@ function card(item, label, hit = null, answer = null) {
   if (item.thumbnail) told.append(make("div", { className: "caption" }, nameOf(item)));
   else told.append(make("div", { className: "caption note" }, item.key));
   if (hit) {
-    const numbers = make("div", { className: "count", title: "Bits in which the code differs from the query's" },
-      make("span", {}, make("b", {}, String(hit.distance)), ` of ${answer.n_bits} bits differ`));
+    const numbers = make("div", { className: "count" },
+      make("span", { title: "Bits in which the code differs from the query's" }, make("b", {}, String(hit.distance)), ` of ${answer.n_bits} bits differ`),
+      make("span", { title: "The results are in this order, from 1 down to -1" }, `score ${hit.score.toFixed(2)}`));
     told.append(make("div", { className: "bits" }, numbers, strip(hit.code, answer.code)));
   }
   return make("a", { className: "card", href: addressOf({ kind: "like", value: item.id, label }), title: shortened(nameOf(item), 500), draggable: false }, well, told);
+}
+
+// A picture with a white or transparent edge lies on white, so that it is no white square on another ground.
+function onItsGround(image, ground) {
+  image.addEventListener("load", () => {
+    const side = 8, canvas = make("canvas", { width: side, height: side }), pen = canvas.getContext("2d", { willReadFrequently: true });
+    pen.fillStyle = "#fff";
+    pen.fillRect(0, 0, side, side);
+    pen.drawImage(image, 0, 0, side, side);
+    const { data } = pen.getImageData(0, 0, side, side);
+    const isWhite = (x, y) => [0, 1, 2].every((channel) => data[4 * (y * side + x) + channel] > 244);
+    const last = side - 1;
+    ground.classList.toggle("white", [[0, 0], [0, last], [last, 0], [last, last]].every(([x, y]) => isWhite(x, y)));
+  });
 }
 
 async function more() {
