@@ -26,7 +26,7 @@ from fusehash.search.compiled import Kernel, part
 from fusehash.search.vector import LANES, bit_count, lowest_bit, mark_closer, word_at
 
 #: Of compiled.py and vector.py: numba's cache looks only at this file, which therefore must change when they do.
-SOURCES = "baee6cfe24c58d5a"
+SOURCES = "ae661f4232de6321"
 
 SAMPLE = 1024  # codes of which narrow words, cheap to compare and with many ties, take their first limit
 GROUP = 4  # queries compared with a vector of codes while it is in a register
