@@ -1,4 +1,4 @@
-"""A collection at a glance: groups of alike items, named by their words, and how its codes use their bits."""
+"""A collection at a glance: what it holds, groups of alike items, named by their words, and how codes use bits."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from fusehash import bits
 from fusehash.bits import Codes
 from fusehash.search.rows import Ids
 
+# Past this share of items that the model has not seen, a reindex is recommended.
+RECOMMEND_SHARE = 0.2
 SAMPLE = 5000  # codes that groups are looked for in; the others join the nearest
 PAIRS = 200_000  # pairs of codes whose distances are counted
 WORDS, EXAMPLES = 4, 12
@@ -26,6 +28,31 @@ _COMMON = frozenset(
         "with some you your other into over both also very",
     )
 )
+
+
+def counts(database: sqlite3.Connection, *, trained: bool) -> dict[str, Any]:
+    """How many items there are of which kind, and whether it is time for a reindex."""
+    query = (
+        "SELECT count(*), count(image), count(text), sum(image IS NOT NULL AND text IS NOT NULL), "
+        "sum(problem IS NOT NULL), sum(NOT trained) FROM item"
+    )
+    total, images, texts, pairs, broken, unseen = (n or 0 for n in database.execute(query).fetchone())
+    advice = ""
+    if total and not trained:
+        advice = "Nothing can be searched yet: at least 2 items with different images or texts are needed."
+    elif unseen > RECOMMEND_SHARE * total:
+        advice = f"{unseen:,} of {total:,} items came after the codes were learned; a reindex is recommended."
+    return {
+        "items": total,
+        "images": images,
+        "texts": texts,
+        "pairs": pairs,
+        "broken_images": broken,
+        "trained": trained,
+        "after_training": unseen if trained else 0,
+        "reindex_recommended": bool(advice),
+        "advice": advice,
+    }
 
 
 def clusters(said: dict[int, set[str]], ids: Ids, codes: Codes, n_bits: int, count: int) -> list[dict[str, Any]]:

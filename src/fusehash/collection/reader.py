@@ -29,8 +29,6 @@ from fusehash.search import HammingIndex, server
 from fusehash.search.ids import HIGHEST
 from fusehash.search.server import IndexGoneError
 
-# Past this share of items that the model has not seen, stats() recommends a reindex.
-RECOMMEND_SHARE = 0.2
 _TRIES = 5
 
 T = TypeVar("T")
@@ -289,36 +287,18 @@ class Reader:
         """What the collection holds, and whether it is time for a reindex."""
         snapshot = self._now()
         settings = self._created_with.now(snapshot.state)
-        query = (
-            "SELECT count(*), count(image), count(text), sum(image IS NOT NULL AND text IS NOT NULL), "
-            "sum(problem IS NOT NULL), sum(NOT trained) FROM item"
-        )
         with self._items.reading() as database:
-            total, images, texts, pairs, broken, unseen = (n or 0 for n in database.execute(query).fetchone())
-        trained = bool(snapshot.state.model)
-        advice = ""
-        if total and not trained:
-            advice = "Nothing can be searched yet: at least 2 items with different images or texts are needed."
-        elif unseen > RECOMMEND_SHARE * total:
-            advice = f"{unseen:,} of {total:,} items came after the codes were learned; a reindex is recommended."
+            counts = overview.counts(database, trained=bool(snapshot.state.model))
         return {
             "path": str(self.path),
-            "items": total,
-            "images": images,
-            "texts": texts,
-            "pairs": pairs,
-            "broken_images": broken,
             "n_bits": snapshot.state.n_bits,
             "codes": snapshot.state.codes,
-            "trained": trained,
-            "after_training": unseen if trained else 0,
-            "reindex_recommended": bool(advice),
-            "advice": advice,
             "generation": snapshot.state.number,
             "image_encoder": settings.image.name,
             "text_encoder": settings.text.name,
             "bytes": sum(_size(path) for path in self.path.iterdir()),
             **({} if self._mirror is None else {"engine": self._mirror.shown}),
+            **counts,
         }
 
     def generations(self) -> list[Generation]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -81,7 +80,7 @@ def build(
         collection = Collection.open(out, engine=engine)
         _check_same(collection, chosen)
     else:
-        check_place(out)
+        inputs.check_place(out, "A collection")
         collection = Collection.create(out, engine=engine, **chosen)  # type: ignore[arg-type]
     with collection, progress("index") as report:
         done = collection.build(items, progress=report)
@@ -206,16 +205,6 @@ def open_collection(path: Path, engine: str | None = None) -> Collection:
     from fusehash.collection import Collection
 
     return Collection.open(path, engine=engine)
-
-
-def check_place(path: Path, what: str = "A collection") -> None:
-    """Say at once, not after minutes of work, that nothing can be made there."""
-    folder = path.parent
-    if not folder.is_dir():
-        told = "is a file" if folder.exists() else "does not exist"
-        raise DataError(f"{what} must be made in a folder that exists. {folder} {told}.")
-    if not os.access(folder, os.W_OK):
-        raise DataError(f"{what} must be made in a folder that can be written to. {folder} cannot.")
 
 
 def _check_same(collection: Collection, chosen: dict[str, Any]) -> None:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fusehash.commands import demo_output, inputs
-from fusehash.commands.collection import check_place
 from fusehash.commands.evaluate import CONTROLS, run_all
 from fusehash.commands.terminal import print_json, progress, stdout
 from fusehash.errors import DataError
@@ -216,7 +215,7 @@ def _place(out: Path | None) -> Iterator[Path]:
         return
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise DataError(f"The demo needs a new folder. There is something at {out} already.")
-    check_place(out)
+    inputs.check_place(out, "A collection")
     yield out
 
 

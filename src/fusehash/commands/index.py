@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fusehash.commands import collection, generations
+from fusehash.commands import collection, generations, inputs
 from fusehash.commands.terminal import FusehashGroup, print_json, stdout
 from fusehash.errors import DataError
 
@@ -259,7 +259,7 @@ def _is_for_collections(source: Path) -> bool:
 
 def _check_place(path: Path) -> None:
     if not isinstance(path, ServerAddress):
-        collection.check_place(path, "An index")
+        inputs.check_place(path, "An index")
 
 
 def _open(path: Path, n_bits: int | None = None, **options: Any) -> HammingIndex:

@@ -219,8 +219,14 @@ def check_target(path: Path) -> None:
     """Say at once, not after minutes of work, that a result could not be written there."""
     if path.is_dir() and path.suffix.lower() != ".zarr":
         raise DataError(f"The file to write must not be a folder. Got {path}.")
+    check_place(path, "The file to write")
+
+
+def check_place(path: Path, what: str) -> None:
+    """Say at once, not after minutes of work, that nothing can be made there."""
     folder = path.parent
     if not folder.is_dir():
-        raise DataError(f"The file to write must be in a folder that exists. {folder} does not.")
+        told = "is a file" if folder.exists() else "does not exist"
+        raise DataError(f"{what} must be in a folder that exists. {folder} {told}.")
     if not os.access(folder, os.W_OK):
-        raise DataError(f"The file to write must be in a folder that can be written to. {folder} cannot.")
+        raise DataError(f"{what} must be in a folder that can be written to. {folder} cannot.")
