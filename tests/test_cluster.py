@@ -23,22 +23,13 @@ from fusehash.errors import DataError
 from fusehash.passes import Passes
 from fusehash.streams import StoredMatrix
 from fusehash.views import PairedViews
+from untuned import UNTUNED
 
 N = 3_000
 DATA = make_paired(N, n_classes=5, views={"image": 20, "text": 12}, random_state=0).views
 ARRAYS = {name: np.ascontiguousarray(DATA.block(name, slice(None))).astype(np.float32) for name in DATA}
 SMALL = {"n_bits": 16, "random_state": 0, "n_anchors": 60}
-FIXED: dict[str, Any] = {
-    "n_kernel_anchors": 80,
-    "feature_map": "rbf",
-    "view_weights": (1.0, 1.0),
-    "kernel_width": 1.0,
-    "ridge": 0.03,
-    "hash_ridge": 0.003,
-    "graph_weight": 1.0,
-    "latent_weight": 1.0,
-    "spectral_power": 2.0,
-}
+FIXED: dict[str, Any] = {**UNTUNED, "n_kernel_anchors": 80}
 METHODS: dict[str, Callable[..., Any]] = {
     "tuned": lambda **more: AGSFH(**SMALL, **{**FIXED, "spectral_power": "auto"}, **more),
     "untuned": lambda **more: AGSFH(**SMALL, **FIXED, **more),

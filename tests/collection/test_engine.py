@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -11,13 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+import servers
 from fusehash.collection import Collection, CollectionError, NewItem, mirror
 from fusehash.errors import ParameterError
 from fusehash.search import HammingIndex, IndexServerError
 from fusehash.search import server as addresses
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-import servers
 
 
 @pytest.fixture(params=["postgresql", "milvus-lite"])

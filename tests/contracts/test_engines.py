@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
+import servers
 from fusehash.search import HammingIndex
 from fusehash.search.engines import NAMES
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-import servers
 
 EXACT = [*(name for name in NAMES if not name.startswith("faiss")), *servers.NAMES]
 APPROXIMATE = [name for name in NAMES if name.startswith("faiss")]

@@ -19,21 +19,9 @@ from fusehash.evaluation import average_precision
 from fusehash.hashers import incremental
 from fusehash.hashers import incremental_sums as kept
 from fusehash.spectrum import whitening
+from untuned import UNTUNED
 
-SETTINGS: dict[str, Any] = {
-    "n_bits": 32,
-    "feature_map": "rbf",
-    "kernel_width": 1.0,
-    "ridge": 0.03,
-    "hash_ridge": 0.003,
-    "graph_weight": 1.0,
-    "latent_weight": 1.0,
-    "spectral_power": 2.0,
-    "view_weights": (1.0, 1.0),
-    "n_anchors": 80,
-    "n_kernel_anchors": 70,
-    "random_state": 0,
-}
+SETTINGS: dict[str, Any] = {**UNTUNED, "n_bits": 32, "n_anchors": 80, "n_kernel_anchors": 70, "random_state": 0}
 DATA = fh.datasets.make_paired(1800, n_query=300, random_state=5)
 LABELS = np.asarray(DATA.labels)
 TODAY, TOMORROW, THIRD = (DATA.views.rows(np.arange(i, j)) for i, j in ((0, 700), (700, 1200), (1200, 1500)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from fusehash.cli import app
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 import servers
+from fusehash.cli import app
 
 
 @pytest.mark.parametrize("name", ["postgresql", "milvus-lite"])

@@ -5,20 +5,16 @@ from __future__ import annotations
 import builtins
 import itertools
 import os
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
+import servers
 from fusehash.errors import CorruptIndexError, DataError
 from fusehash.search import HammingIndex, IndexServerError, milvus_calls, milvus_search
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-import servers
 
 N_BITS = 64
 STRESS = os.environ.get("FUSEHASH_STRESS") == "1"

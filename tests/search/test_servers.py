@@ -14,12 +14,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
+import servers
 from fusehash.errors import DataError, ParameterError
 from fusehash.search import HammingIndex, IndexServerError
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
-import servers  # noqa: E402
 
 #: The standalone Milvus takes seconds to make an index and to start again; it does what only it can show.
 QUICK = ("postgresql", "milvus-lite")
