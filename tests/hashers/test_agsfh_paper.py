@@ -181,8 +181,8 @@ def test_the_objective_of_the_s_step_never_rises(weights, monkeypatch):
         return S
 
     monkeypatch.setattr(paper, "minimise_rows", watched)
-    agsfh(**weights, max_iter=5, tol=0.0).fit(VIEWS)
-    assert 1 < len(traces) <= 5  # fewer where the objective has settled to the last digit
+    agsfh(**weights, max_iter=5, tol=0.0, random_state=1).fit(VIEWS)
+    assert len(traces) == 5
     for trace in traces:
         assert np.diff(trace).max() <= 1e-12 * np.abs(trace).max()
 
