@@ -1,0 +1,167 @@
+"""Write one set of golden files with the code as it is: `python tests/golden/write.py NAME`.
+
+A set is never changed once it is committed. test_golden.py opens every set with the current code: files that an older
+version wrote must open, and must give the codes and answers that the older version gave.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import fusehash as fh
+from fusehash import hashers
+
+HERE = Path(__file__).parent
+N_TRAIN, N_NEW, N_BITS = 160, 24, 16
+
+
+def paired_data(seed: int = 7) -> dict[str, np.ndarray]:
+    """Two views that share three directions, four classes, and new rows."""
+    rng = np.random.default_rng(seed)
+    n = N_TRAIN + N_NEW
+    labels = rng.integers(0, 4, n)
+    latent = rng.standard_normal((4, 3))[labels] * 2.0 + 0.6 * rng.standard_normal((n, 3))
+    image = latent @ rng.standard_normal((3, 20)) + 0.5 * rng.standard_normal((n, 20))
+    text = np.abs(latent @ rng.standard_normal((3, 14)) + 0.5 * rng.standard_normal((n, 14)))
+    return {"image": image.round(4), "text": text.round(4), "labels": labels}
+
+
+def variants() -> dict[str, tuple[str, dict[str, Any]]]:
+    """Every method with its defaults, and the switches of AGSFH and FuseHash."""
+    every: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in hashers.names()}
+    small = {"max_iter": 5}
+    paper = {
+        "agsfh": {},
+        "agsfh-printed": {"as_printed": True, **small},
+        "agsfh-appro": {"ablation": "appro", **small},
+        "agsfh-reg": {"ablation": "reg", **small},
+        "agsfh-kmeans": {"anchors": "kmeans", **small},
+        "agsfh-clusters": {"exact_clusters": True, "n_clusters": 4, "max_iter": 30},
+    }
+    ours: dict[str, dict[str, Any]] = {
+        "fusehash": {},
+        "fusehash-nested": {"nested": (8,)},
+        "fusehash-linear": {"feature_map": "linear"},
+        "fusehash-hadamard": {"fusion": "hadamard"},
+        "fusehash-sampled": {"spectrum_rows": 100},
+    }
+    every |= {name: ("agsfh", params) for name, params in paper.items()}
+    every |= {name: ("fusehash", params) for name, params in ours.items()}
+    return every
+
+
+def build(method: str, params: dict[str, Any]) -> Any:
+    if "fusehash" not in hashers.names():  # until the two methods have names of their own
+        params = {"preset": "paper", **params} if method == "agsfh" else params
+        method = "agsfh" if method == "fusehash" else method
+    return hashers.make(method, n_bits=N_BITS, random_state=0, **params)
+
+
+def write_models(folder: Path, data: dict[str, np.ndarray]) -> None:
+    train = {name: data[name][:N_TRAIN] for name in ("image", "text")}
+    new = {name: data[name][N_TRAIN:] for name in ("image", "text")}
+    codes = {}
+    for name, (method, params) in variants().items():
+        model = build(method, params)
+        model.fit(train, data["labels"][:N_TRAIN] if model.supervised else None)
+        model.save(folder / f"{name}.safetensors")
+        codes[f"{name}/train"] = model.codes_
+        codes[f"{name}/fused"] = model.encode_fused(new)
+        for view in new:
+            codes[f"{name}/{view}"] = model.encode(new[view], view=view)
+    model = build("fusehash", {})
+    for rows in (slice(0, 100), slice(100, N_TRAIN)):
+        model.partial_fit({name: X[rows] for name, X in train.items()})
+    model.save(folder / "fusehash-partial.safetensors")
+    codes["fusehash-partial/image"] = model.encode(new["image"], view="image")
+    codes["fusehash-partial/text"] = model.encode(new["text"], view="text")
+    np.savez_compressed(folder / "codes.npz", **codes)
+
+
+def write_index(folder: Path) -> None:
+    rng = np.random.default_rng(3)
+    codes = rng.integers(0, 256, (500, 4), dtype=np.uint8)
+    ids = rng.choice(10_000, 500, replace=False)
+    with fh.HammingIndex.open(folder / "index.fhi", 32, warm=False) as index:
+        index.add(codes, ids=ids)
+        index.remove(ids[::7])
+        index.replace(codes[1:2], ids=ids[2:3])
+        index.add(codes[:3])
+        distances, found = index.search(codes[:20], k=5)
+        content = list(index)
+    np.savez_compressed(
+        folder / "index.npz", distances=distances, found=found, queries=codes[:20],
+        ids=np.concatenate([part for part, _ in content]), codes=np.vstack([part for _, part in content]),
+    )  # fmt: skip
+
+
+def write_collection(folder: Path) -> None:
+    """A collection of made pictures, with a second generation and one item added later."""
+    import io
+
+    from PIL import Image
+
+    from fusehash.collection import Collection, NewItem
+
+    colours = {"red": (200, 30, 30), "green": (30, 200, 30), "blue": (30, 30, 200), "yellow": (200, 200, 30)}
+    items = []
+    for i in range(48):
+        colour = list(colours)[i % 4]
+        rng = np.random.default_rng([i, 5])
+        pixels = np.clip(np.array(colours[colour]) + rng.normal(0, 25, (24, 24, 3)), 0, 255).astype(np.uint8)
+        file = io.BytesIO()
+        Image.fromarray(pixels).save(file, "PNG")
+        items.append(NewItem(f"{colour}{i}", file.getvalue(), f"a {colour} thing number{i % 5}", (colour,)))
+    expected: dict[str, Any] = {}
+    with Collection.create(folder / "small.collection", n_bits=32) as collection:
+        collection.build(items[:44])
+        collection.add(items[44:])
+        collection.remove([3])
+        for query in ("a red thing", "green number2", "blue"):
+            expected[query] = [[hit.item.key, hit.distance] for hit in collection.search(text=query, k=6)]
+        expected["like"] = [[hit.item.key, hit.distance] for hit in collection.search(image=items[0].image, k=6)]
+        expected["items"] = len(collection)
+    (folder / "collection.json").write_text(json.dumps(expected, indent=1))
+
+
+def write_encoders(folder: Path) -> None:
+    from fusehash import encoders
+
+    texts = [f"a {word} on the {other}" for word in ("cat", "dog", "bird", "fish") for other in ("mat", "tree", "sea")]
+    arrays = {}
+    for name, params in (("tfidf", {"n_components": 4}), ("lda", {"n_topics": 3})):
+        encoder = encoders.make(name, **params).fit(texts)
+        encoders.save(encoder, folder / f"{name}.encoder.safetensors")
+        arrays[name] = encoder.transform(texts)
+    np.savez_compressed(folder / "encoders.npz", texts=np.array(texts), **arrays)
+
+
+def linear_algebra() -> str:
+    """The BLAS that NumPy and SciPy use here; with another one, single bits of a new fit may differ."""
+    import scipy.linalg  # loads the BLAS of SciPy
+    from threadpoolctl import threadpool_info
+
+    loaded = [part for part in threadpool_info() if Path(part["filepath"]).parent.name in ("numpy.libs", "scipy.libs")]
+    assert scipy.linalg is not None
+    return "; ".join(sorted(f"{part['internal_api']} {part['architecture']} {part['version']}" for part in loaded))
+
+
+def main(name: str) -> None:
+    folder = HERE / name
+    folder.mkdir()
+    data = paired_data()
+    np.savez_compressed(folder / "data.npz", **data)
+    write_models(folder, data)
+    write_index(folder)
+    write_collection(folder)
+    write_encoders(folder)
+    (folder / "linear_algebra.txt").write_text(linear_algebra() + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
