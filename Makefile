@@ -32,7 +32,7 @@ $(VENV)/.installed-torch: $(VENV)/.installed-dev
 	$(BIN)/python -m pip install --quiet torch==2.13.0
 	@touch $@
 
-TORCH_TESTS := tests/test_backends.py tests/search/test_gpu.py
+TORCH_TESTS := tests/numerics/test_backends.py tests/search/test_torch.py
 test-torch: $(VENV)/.installed-torch  ## set up PyTorch as well (for the CPU) and run the tests of other array libraries
 	$(BIN)/python -m pytest -n $(JOBS) $(TORCH_TESTS) $(PYTEST_ARGS)
 

@@ -1,4 +1,4 @@
-"""The default AGSFH(): the whole fit, tuning included, against the paper's loop, and as the data grow.
+"""The default FuseHash(): the whole fit, tuning included, against the paper's loop, and as the data grow.
 
     python benchmarks/default_fit.py           # a few minutes; writes benchmarks/results/default_fit-DATE.json
 
@@ -19,19 +19,19 @@ from pathlib import Path
 from typing import Any
 
 import fusehash as fh
-from fusehash.parallel import n_cores
+from fusehash.numerics.parallel import n_cores
 from paper_loop import DIMS, GROWTH, GROWTH_DIMS, RESULTS, N, Transcription, make_views, resident
 
 
 def fit_seconds(views: dict[str, Any], n_bits: int) -> tuple[float, dict[str, Any]]:
     started = time.perf_counter()
-    model = fh.AGSFH(n_bits=n_bits, random_state=0).fit(views)
+    model = fh.FuseHash(n_bits=n_bits, random_state=0).fit(views)
     return time.perf_counter() - started, model.tuning_["chosen"]
 
 
 def compare(repetitions: int) -> dict[str, Any]:
     views = make_views(N, DIMS)
-    fh.AGSFH(n_bits=16, random_state=0).fit(make_views(600, DIMS))  # compile
+    fh.FuseHash(n_bits=16, random_state=0).fit(make_views(600, DIMS))  # compile
     reference = Transcription(views, 0)
     plain, whole = [], []
     for _ in range(repetitions):
@@ -44,7 +44,7 @@ def compare(repetitions: int) -> dict[str, Any]:
 
 
 def grow_one(n: int) -> dict[str, Any]:
-    fh.AGSFH(n_bits=16, random_state=0).fit(make_views(600, GROWTH_DIMS))
+    fh.FuseHash(n_bits=16, random_state=0).fit(make_views(600, GROWTH_DIMS))
     views = make_views(n, GROWTH_DIMS)
     before = resident()
     seconds, chosen = fit_seconds(views, 64)

@@ -46,13 +46,13 @@ def made(n: int, device: str, seed: int = 0) -> dict[str, torch.Tensor]:
     def normal(*shape: int, source: torch.Generator = generator) -> torch.Tensor:
         return torch.randn(*shape, device=device, generator=source)
 
-    centres = 2.0 * normal(24, 40, source=fixed)
+    centers = 2.0 * normal(24, 40, source=fixed)
     maps = {name: normal(40, d, source=fixed) / 6.0 for name, d in WIDTHS.items()}
     views = {name: torch.empty(n, d, device=device) for name, d in WIDTHS.items()}
     for start in range(0, n, 200_000):
         rows = slice(start, min(start + 200_000, n))
         count = rows.stop - rows.start
-        latent = centres[torch.randint(24, (count,), device=device, generator=generator)] + normal(count, 40)
+        latent = centers[torch.randint(24, (count,), device=device, generator=generator)] + normal(count, 40)
         for name, view in views.items():
             view[rows] = latent @ maps[name] + 0.5 * normal(count, WIDTHS[name])
     return views
@@ -83,13 +83,13 @@ def agreement(n: int, device: str) -> dict[str, Any]:
     views, new = made(n, device), made(500, device, seed=1)
     on_host = {name: view.cpu().numpy() for name, view in views.items()}
     found = {}
-    for name, params in {
-        "default": {},
-        "linear map": FIXED,
-        "paper": {"preset": "paper", "n_anchors": 200, "max_iter": 10},
-    }.items():
-        ours = fh.AGSFH(n_bits=64, random_state=0, **params).fit(on_host)
-        theirs = fh.AGSFH(n_bits=64, random_state=0, **params).fit(views)
+    for name, method, params in (
+        ("default", "fusehash", {}),
+        ("linear map", "fusehash", FIXED),
+        ("paper", "agsfh", {"n_anchors": 200, "max_iter": 10}),
+    ):
+        ours = fh.hashers.make(method, n_bits=64, random_state=0, **params).fit(on_host)
+        theirs = fh.hashers.make(method, n_bits=64, random_state=0, **params).fit(views)
         answers = ours.encode(new["text"].cpu().numpy(), view="text"), theirs.encode(new["text"], view="text").cpu()
         found[name] = {"training": same(ours.codes_, theirs.codes_), "new texts": same(*answers)}
     return found
@@ -118,7 +118,7 @@ def main() -> None:
         if options.out:
             options.out.write_text(json.dumps(results, indent=1) + "\n")
 
-    make = lambda **params: fh.AGSFH(n_bits=64, random_state=0, **params)  # noqa: E731
+    make = lambda **params: fh.FuseHash(n_bits=64, random_state=0, **params)  # noqa: E731
     views = made(n, device)
     model = make(**FIXED).fit(views)
     large: dict[str, torch.Tensor] = {}
@@ -126,7 +126,7 @@ def main() -> None:
         "fixed settings, linear map": lambda: make(**FIXED).fit(views),
         "fixed settings, rbf map": lambda: make(**{**FIXED, "feature_map": "rbf", "kernel_width": 1.0}).fit(views),
         "self-tuned": lambda: make().fit(views),
-        "paper, 40 iterations": lambda: make(preset="paper", max_iter=40, tol=0.0).fit(views),
+        "paper, 40 iterations": lambda: fh.AGSFH(n_bits=64, max_iter=40, tol=0.0, random_state=0).fit(views),
         "encode texts": lambda: model.encode(views["text"], view="text"),
         "3 million pairs, fixed settings": lambda: make(**FIXED).fit(large),
     }

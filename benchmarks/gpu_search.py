@@ -25,7 +25,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from fusehash.search import HammingIndex, gpu, gpu_fused, gpu_select, numpy_kernel
+from fusehash.search import HammingIndex
+from fusehash.search.engines import numpy as numpy_kernel
+from fusehash.search.engines.torch import fused as gpu_fused
+from fusehash.search.engines.torch import search as gpu
+from fusehash.search.engines.torch import select as gpu_select
 
 CASES = ((2000, 184_577, 128), (2000, 1_000_000, 64), (1, 10_000_000, 64))  # queries, codes, bits
 TARGETS = {CASES[0]: 5.0}  # milliseconds for what "auto" takes
@@ -37,14 +41,14 @@ Search = Callable[[], Any]
 
 
 def data(n_queries: int, n: int, n_bits: int) -> tuple[np.ndarray, np.ndarray]:
-    """Codes and queries around a thousand centres, with codes that repeat: neighbours and ties, as real ones have."""
+    """Codes and queries around a thousand centers, with codes that repeat: neighbors and ties, as real ones have."""
     rng = np.random.default_rng(n)
-    centres = rng.integers(0, 256, (1000, n_bits // 8), dtype=np.uint8)
+    centers = rng.integers(0, 256, (1000, n_bits // 8), dtype=np.uint8)
 
     def near(count: int) -> np.ndarray:
-        codes = centres[rng.integers(0, len(centres), count)]
+        codes = centers[rng.integers(0, len(centers), count)]
         noise = rng.integers(0, 256, (3, *codes.shape), dtype=np.uint8)
-        return codes ^ (noise[0] & noise[1] & noise[2])  # about one bit in eight differs from the centre
+        return codes ^ (noise[0] & noise[1] & noise[2])  # about one bit in eight differs from the center
 
     codes = near(n)
     codes[n // 2 : n // 2 + n // 20] = codes[: n // 20]
@@ -184,7 +188,7 @@ def run(case: tuple[int, int, int], options: argparse.Namespace, device: Any) ->
         5,
     )
     if find_spec("numba"):
-        from fusehash.search import scan
+        from fusehash.search.engines import scan
 
         note(
             "scan on the processor", lambda: map(torch.tensor, scan.top_k(host_codes, host_queries, K)), as_expected, 2

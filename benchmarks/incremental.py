@@ -44,7 +44,7 @@ def parts_of(data: Any, calls: int, by_class: bool, rng: np.random.Generator) ->
     return held, [np.sort(rest[early]), np.sort(rest[~early])]
 
 
-def score(model: fh.AGSFH, codes: Any, data: Any, learned: Any, held: Any) -> dict[str, float]:
+def score(model: fh.FuseHash, codes: Any, data: Any, learned: Any, held: Any) -> dict[str, float]:
     """U over the rows learned (by the codes given), HN and FN over new items."""
     views, labels, query = data.views, np.asarray(data.labels), data.query
     asked = {name: model.encode(views[name][query], view=name) for name in views}
@@ -69,11 +69,11 @@ def measure(name: str, folder: Path | None, seed: int, calls: int, by_class: boo
     data = load(name, folder, seed)
     held, parts = parts_of(data, calls, by_class, np.random.default_rng(seed))
     learned, views = np.concatenate(parts), data.views
-    first = fh.AGSFH(random_state=seed).partial_fit(views.rows(parts[0]))
+    first = fh.FuseHash(random_state=seed).partial_fit(views.rows(parts[0]))
     later = deepcopy(first)
     for part in parts[1:]:
         later.partial_fit(views.rows(part))
-    everything = fh.AGSFH(random_state=seed).fit(views.rows(learned))
+    everything = fh.FuseHash(random_state=seed).fit(views.rows(learned))
     anew = later.encode_fused(views.rows(learned))
     n_old = len(learned) - len(parts[-1])
     stale = np.mean(bits.unpack(later.codes_[:n_old], 64) != bits.unpack(anew[:n_old], 64))

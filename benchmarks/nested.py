@@ -22,7 +22,7 @@ import numpy as np
 import fusehash as fh
 from fusehash.evaluation import average_precision
 from fusehash.evaluation.protocols import check_split, plan
-from fusehash.hashers.agsfh import AGSFH
+from fusehash.hashers.fusehash import FuseHash
 
 RESULTS = Path(__file__).parent / "results" / "nested.jsonl"
 LENGTHS = (16, 32, 64, 128)
@@ -64,7 +64,7 @@ def run(name: str, folder: str, seeds: int) -> None:
                 if (name, variant, seed, stage.name) in done:
                     continue
                 start = time.time()
-                model = AGSFH(n_bits=n_bits, nested=nested, random_state=seed).fit(data.views.rows(stage.learn))
+                model = FuseHash(n_bits=n_bits, nested=nested, random_state=seed).fit(data.views.rows(stage.learn))
                 fit_seconds = time.time() - start
                 wanted = list(LENGTHS) if n_bits == LENGTHS[-1] else [n_bits]
                 line = {"data": name, "variant": variant, "seed": seed, "stage": stage.name,

@@ -26,7 +26,7 @@ from rich.table import Table
 from scipy.linalg import eigh
 
 from fusehash import hashers
-from fusehash.parallel import n_cores
+from fusehash.numerics.parallel import n_cores
 
 # The setting of the comparison, and the published parameters.
 N, DIMS, P, K, BITS, C = 5_000, {"image": 150, "text": 500}, 900, 45, 32, 60
@@ -159,7 +159,7 @@ def ours(views: dict[str, np.ndarray], iterations: int, n_anchors: int = P) -> t
     clock = Clock()
     started = time.perf_counter()
     model = hashers.make(
-        "agsfh", preset="paper", n_bits=BITS, n_anchors=n_anchors, n_neighbors=K, n_clusters=C, max_iter=iterations,
+        "agsfh", n_bits=BITS, n_anchors=n_anchors, n_neighbors=K, n_clusters=C, max_iter=iterations,
         tol=0.0, random_state=0, callback=clock,
     ).fit(views)  # fmt: skip
     return clock.seconds, time.perf_counter() - started, float(model.objective_[-1])

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 import fusehash as fh
-from fusehash.parallel import n_cores
+from fusehash.numerics.parallel import n_cores
 from fusehash.streams import sink
 
 DIMS = {"image": 128, "text": 128}
@@ -37,10 +37,10 @@ RESULTS = Path(__file__).parent / "results"
 # What the tuning starts from: the same fit without a search.
 FIXED = {"feature_map": "rbf", "kernel_width": 1.0, "ridge": 0.03, "hash_ridge": 0.003, "graph_weight": 1.0,
          "latent_weight": 1.0, "spectral_power": 2.0, "view_weights": (1.0, 1.0)}  # fmt: skip
-METHODS: dict[str, dict[str, Any]] = {
-    "default": {},
-    "fixed": FIXED,
-    "paper": {"preset": "paper", "max_iter": 5, "tol": 0.0},
+METHODS: dict[str, tuple[str, dict[str, Any]]] = {
+    "default": ("fusehash", {}),
+    "fixed": ("fusehash", FIXED),
+    "paper": ("agsfh", {"max_iter": 5, "tol": 0.0}),
 }
 
 
@@ -51,7 +51,7 @@ def write_views(folder: Path, n: int, block: int = 50_000) -> dict[str, str]:
         return {name: str(path) for name, path in paths.items()}
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(0)
-    centres = rng.standard_normal((50, 20), dtype=np.float32)
+    centers = rng.standard_normal((50, 20), dtype=np.float32)
     maps = {name: rng.standard_normal((20, d)).astype(np.float32) / np.float32(4.5) for name, d in DIMS.items()}
     with (
         sink(paths["image"], n, DIMS["image"], np.float32) as image,
@@ -59,15 +59,16 @@ def write_views(folder: Path, n: int, block: int = 50_000) -> dict[str, str]:
     ):
         for start in range(0, n, block):
             rows = min(block, n - start)
-            position = centres[rng.integers(50, size=rows)] + 0.7 * rng.standard_normal((rows, 20), dtype=np.float32)
+            position = centers[rng.integers(50, size=rows)] + 0.7 * rng.standard_normal((rows, 20), dtype=np.float32)
             for name, out in (("image", image), ("text", text)):
                 noise = rng.standard_normal((rows, DIMS[name]), dtype=np.float32)
                 out.write(np.tanh(position @ maps[name]) + np.float32(0.3) * noise)
     return {name: str(path) for name, path in paths.items()}
 
 
-def make(method: str, n_bits: int = BITS, **more: Any) -> fh.AGSFH:
-    return fh.AGSFH(n_bits=n_bits, random_state=0, **METHODS[method], **more)
+def make(method: str, n_bits: int = BITS, **more: Any) -> Any:
+    name, params = METHODS[method]
+    return fh.hashers.make(name, n_bits=n_bits, random_state=0, **params, **more)
 
 
 def warm_up(method: str) -> None:
@@ -84,7 +85,7 @@ def peak_mib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def timed_fit(method: str, views: dict[str, str]) -> tuple[float, dict[str, float], fh.AGSFH]:
+def timed_fit(method: str, views: dict[str, str]) -> tuple[float, dict[str, float], Any]:
     """Seconds of a fit, and when each of its stages began."""
     stages: dict[str, float] = {}
     started = time.perf_counter()
@@ -195,10 +196,10 @@ def plot() -> None:
     sizes = sorted({row["n"] for row in found.get("rows", [])})
     if sizes:
         axes[1].semilogx(
-            sizes, [n * sum(DIMS.values()) * 4 / 2**20 for n in sizes], ":", color="grey", label="the data"
+            sizes, [n * sum(DIMS.values()) * 4 / 2**20 for n in sizes], ":", color="gray", label="the data"
         )
         axes[1].set_ylim(0, 2400)
-        axes[1].axhline(2048, color="grey", linewidth=0.8)
+        axes[1].axhline(2048, color="gray", linewidth=0.8)
     for method in dict.fromkeys(row["method"] for row in found.get("workers", [])):
         rows = [row for row in found["workers"] if row["method"] == method]
         label = f"{method}, {rows[0]['n']:,} pairs"

@@ -33,7 +33,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from fusehash.search import HammingIndex
-from fusehash.search.compiled import Kernel
+from fusehash.search.engines.compiled import Kernel
 
 RESULTS = Path(__file__).parent / "results"
 SIZES, WIDTHS, BATCHES, K = (184_577, 1_000_000), (16, 32, 64, 128, 256), (1, 100, 2000), 50
@@ -286,7 +286,7 @@ def plot(cases: list[dict[str, Any]], path: Path) -> None:
                 seconds = [c["results"][name]["best"] / batch for c in chosen]
                 style = {"lw": 2.5, "color": "black"} if name == "fusehash" else {"ls": "-" if name in EXACT else ":"}
                 axis.loglog(widths, seconds, marker="o", ms=3, label=name, **style)
-            axis.loglog(widths, [c["bound"] / batch for c in chosen], color="grey", ls="--", label="bound")
+            axis.loglog(widths, [c["bound"] / batch for c in chosen], color="gray", ls="--", label="bound")
             axis.set_xticks(widths, [str(width) for width in widths])
             axis.minorticks_off()
             axis.set_title(f"{size:,} codes, {batch} queries", fontsize=9)

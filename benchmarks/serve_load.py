@@ -37,7 +37,7 @@ woman zebra""",
 )
 ADJECTIVES = re.findall(
     r"\w+",
-    """ancient big black blue bright brown calm cloudy cold colourful dark dry empty golden green grey high
+    """ancient big black blue bright brown calm cloudy cold colorful dark dry empty golden green gray high
 long narrow old orange quiet red round sandy small snowy steep striped sunny tall warm white wide wooden
 yellow""",
 )

@@ -59,8 +59,8 @@ def timed(times: dict[str, float], step: str, work: Callable[[], Any]) -> Any:
 def go_through(index: HammingIndex, n: int) -> tuple[dict[str, float], list[Any]]:
     """All steps: how long each took, and what they gave."""
     rng = np.random.default_rng(0)
-    centres = rng.integers(0, 256, (max(1, n // 100), 8), dtype=np.uint8)
-    codes = centres[rng.integers(0, len(centres), n)] ^ np.packbits(rng.random((n, 64)) < 0.05, axis=1)
+    centers = rng.integers(0, 256, (max(1, n // 100), 8), dtype=np.uint8)
+    codes = centers[rng.integers(0, len(centers), n)] ^ np.packbits(rng.random((n, 64)) < 0.05, axis=1)
     queries = codes[rng.permutation(n)[:QUERIES]] ^ 1
     times: dict[str, float] = {}
     timed(times, "add", lambda: [index.add(codes[i : i + BATCH]) for i in range(0, n, BATCH)])

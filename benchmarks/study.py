@@ -31,20 +31,16 @@ FIXED: dict[str, Any] = {
     "spectral_power": 2.0,
 }
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "default": ("agsfh", {}),
+    "default": ("fusehash", {}),
     "regression": ("regression", {}),
     "random": ("random", {}),
-    "paper": ("agsfh", {"preset": "paper"}),
-    "untuned": ("agsfh", FIXED),
-    "no graph": ("agsfh", {"graph_weight": 0.0}),
-    "raw graph only": ("agsfh", {"latent_weight": 0.0}),
-    "hadamard fusion": ("agsfh", {"fusion": "hadamard"}),
-    "geometric fusion": ("agsfh", {"fusion": "geometric"}),
-    "linear map": ("agsfh", {"feature_map": "linear"}),
-    "stacked map": ("agsfh", {"feature_map": "stacked"}),
-    "random rotation": ("agsfh", {"n_rotation_steps": 0}),
-    "1 refinement": ("agsfh", {"n_refinements": 1}),
-    "3 refinements": ("agsfh", {"n_refinements": 3}),
+    "paper": ("agsfh", {}),
+    "untuned": ("fusehash", FIXED),
+    "no graph": ("fusehash", {"graph_weight": 0.0}),
+    "raw graph only": ("fusehash", {"latent_weight": 0.0}),
+    "hadamard fusion": ("fusehash", {"fusion": "hadamard"}),
+    "linear map": ("fusehash", {"feature_map": "linear"}),
+    "random rotation": ("fusehash", {"n_rotation_steps": 0}),
 }
 CONTROLS = ("default", "regression", "random", "paper")
 IAPR = ("default", "regression", "random", "untuned", "no graph", "raw graph only", "hadamard fusion", "linear map",
@@ -147,7 +143,7 @@ def missing(n_views: int, share: float, seeds: int = 5) -> None:
         train = {name: X[data.train] for name, X in views.items()}
         for j, X in enumerate(train.values()):
             X[gone[:, j]] = np.nan
-        model = fh.AGSFH(n_bits=64, missing="allow", random_state=seed).fit(train)
+        model = fh.FuseHash(n_bits=64, missing="allow", random_state=seed).fit(train)
         new = np.setdiff1d(data.database, data.train)
         relevant = (data.labels[data.query], data.labels[new])
         queries = {name: model.encode(X[data.query], view=name) for name, X in views.items()}

@@ -109,8 +109,8 @@ def test_fit_by_name_with_parameters(run: Run, data: Path, tmp_path: Path) -> No
     (folder / "wiki.npz").write_bytes(data.read_bytes())
     out = tmp_path / "m.safetensors"
     words = (
-        "--preset",
-        "paper",
+        "--method",
+        "agsfh",
         "--bits",
         8,
         "--param",
@@ -126,7 +126,7 @@ def test_fit_by_name_with_parameters(run: Run, data: Path, tmp_path: Path) -> No
     assert f"Next: fusehash encode {out} wiki --data {folder} --view text" in result.stdout
     fitted = hashers.load(out)
     assert fitted.get_params()["max_iter"] == 2
-    assert fitted.get_params()["preset"] == "paper"
+    assert fitted.method == "agsfh"
 
 
 @pytest.mark.parametrize(
@@ -134,13 +134,16 @@ def test_fit_by_name_with_parameters(run: Run, data: Path, tmp_path: Path) -> No
     [
         (("nothing",), "must be one of wiki"),
         (("nothing.npz",), "None was found"),
-        (("DATA", "--method", "magic"), "--method must be one of agsfh, fsh, "),
-        (("DATA", "--method", "regression", "--preset", "paper"), "presets. regression has none."),
-        (("DATA", "--method", "regression", "--bits", "12"), "multiple of 8. Got 12 instead."),
-        (("DATA", "--bits", "1000000"), "'n_bits' parameter of AGSFH must be at most 4096. Got 1000000 instead."),
+        (("DATA", "--method", "magic"), "--method must be one of fusehash, agsfh, fsh, "),
+        (("DATA", "--param", "preset=paper"), "'preset' parameter of FuseHash must be left out: use AGSFH"),
+        (("DATA", "--method", "regression", "--bits", "12"), "multiple of 8, at most 4096. Got 12 instead."),
         (
-            ("DATA", "--method", "random", "--param", "colour=3"),
-            "--param must name a parameter of random, one of n_threads, ridge. Got 'colour' instead.",
+            ("DATA", "--bits", "1000000"),
+            "'n_bits' parameter of FuseHash must be a positive multiple of 8, at most 4096",
+        ),
+        (
+            ("DATA", "--method", "random", "--param", "color=3"),
+            "--param must name a parameter of random, one of n_threads, ridge. Got 'color' instead.",
         ),
         (("DATA", "--param", "max_iters=3"), "of agsfh, such as max_iter, inner_max_iter. Got 'max_iters' instead."),
         (("DATA", "--out", "no/such/folder/m.safetensors"), "in a folder that exists"),

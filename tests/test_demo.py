@@ -80,10 +80,10 @@ def test_as_json(run: Run, small: list[emoji.EmojiItem], tmp_path: Path, monkeyp
     assert list(tmp_path.iterdir()) == []  # the temporary collection is gone
     assert told["data"]["items"] == len(small)
     assert "CC-BY 4.0" in told["data"]["attribution"]
-    assert list(told["results"]) == ["agsfh", "regression", "random"]
+    assert list(told["results"]) == ["fusehash", "regression", "random"]
     for scores in told["results"].values():
         assert len(scores["scores"]) == 8  # two directions, four protocols
-    learned = told["results"]["agsfh"]["scores"]
+    learned = told["results"]["fusehash"]["scores"]
     assert all(score["mean"] > told["chance"] + 0.1 for score in learned), learned
     assert told["collection"]["items"] == len(small)
     assert told["collection"]["path"] is None
@@ -118,7 +118,7 @@ def test_as_text_to_a_file_that_knows_no_unicode(some: list[emoji.EmojiItem], tm
         command, capture_output=True, text=True, env=environment, timeout=300, stdin=subprocess.DEVNULL
     )
     assert done.returncode == 0, done.stderr
-    parts = ("agsfh", "regression", "random", "HN", "FN", "Chance", "by the words", "by the picture", "CC-BY 4.0")
+    parts = ("fusehash", "regression", "random", "HN", "FN", "Chance", "by the words", "by the picture", "CC-BY 4.0")
     for part in (*parts, "never seen in training", "bits away", f"fusehash serve {out}"):
         assert part in done.stdout
     assert done.stdout.isascii()
@@ -259,11 +259,11 @@ class Terminal:
 def png(optional: Callable[[str], ModuleType]) -> Callable[..., bytes]:
     optional("PIL")
 
-    def make(colours: list[tuple[int, int, int, int]], size: tuple[int, int]) -> bytes:
+    def make(colors: list[tuple[int, int, int, int]], size: tuple[int, int]) -> bytes:
         from PIL import Image
 
         image = Image.new("RGBA", size)
-        image.putdata([colours[row] for row in range(size[1]) for _ in range(size[0])])
+        image.putdata([colors[row] for row in range(size[1]) for _ in range(size[0])])
         file = BytesIO()
         image.save(file, "PNG")
         return file.getvalue()
@@ -275,7 +275,7 @@ RED, BLUE, NONE = (255, 0, 0, 255), (0, 0, 255, 255), (0, 0, 0, 0)
 
 
 def cells(line: Text) -> list[tuple[str, Any, Any]]:
-    """Characters with their colour and background."""
+    """Characters with their color and background."""
     console = Console(width=100, color_system="truecolor")
     found = []
     for segment in line.render(console):
@@ -301,7 +301,7 @@ def test_two_pixels_a_character(png: Callable[..., bytes], rows: Any, expected: 
     assert [cells(line) for line in lines] == [[expected] * 4] * 2
 
 
-def test_a_wide_picture_is_centred(png: Callable[..., bytes]) -> None:
+def test_a_wide_picture_is_centered(png: Callable[..., bytes]) -> None:
     lines = pictures.half_blocks(png([RED] * 8, (16, 8)), 8)
     assert [line.plain for line in lines] == [" " * 8, "▀" * 8, "▀" * 8, " " * 8]
 

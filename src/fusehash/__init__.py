@@ -25,6 +25,7 @@ _MODULES = (
 _NAMES = {
     "AGSFH": "fusehash.hashers.agsfh",
     "Collection": "fusehash.collection",
+    "FuseHash": "fusehash.hashers.fusehash",
     "HammingIndex": "fusehash.search",
     "PairedViews": "fusehash.views",
     "RegressionHasher": "fusehash.hashers.regression",
@@ -34,6 +35,7 @@ _NAMES = {
 __all__ = [
     "AGSFH",
     "Collection",
+    "FuseHash",
     "HammingIndex",
     "PairedViews",
     "RegressionHasher",
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
     from fusehash.collection import Collection
     from fusehash.hashers import load
     from fusehash.hashers.agsfh import AGSFH
+    from fusehash.hashers.fusehash import FuseHash
     from fusehash.hashers.regression import RegressionHasher
     from fusehash.search import HammingIndex
     from fusehash.views import PairedViews

@@ -1,7 +1,7 @@
 """What can go wrong, each with one clear sentence.
 
 The grammar is scikit-learn's: what was expected, then what came.
-"The 'n_bits' parameter of AGSFH must be a positive multiple of 8. Got 12 instead."
+"The 'n_bits' parameter of FuseHash must be a positive multiple of 8. Got 12 instead."
 """
 
 from __future__ import annotations
@@ -32,6 +32,10 @@ class ModelFileError(FusehashError, ValueError):
 
 class CorruptIndexError(FusehashError):
     """A file is not an intact fusehash index."""
+
+
+class MissingPackageError(FusehashError, ImportError):
+    """An optional package is not installed; the sentence says what to install."""
 
 
 class FusehashWarning(UserWarning):

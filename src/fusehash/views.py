@@ -14,9 +14,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fusehash.arrays import (
+from fusehash.errors import DataError
+from fusehash.numerics.arrays import (
     Array,
-    beside,
     cast,
     host,
     is_accelerated,
@@ -24,10 +24,10 @@ from fusehash.arrays import (
     namespace,
     precision,
     take_rows,
+    to_device_of,
     unmasked,
     zeros,
 )
-from fusehash.errors import DataError
 from fusehash.streams import StoredMatrix, is_block_stream, open_blocks, open_view
 from fusehash.streams.checked import check_stored
 
@@ -167,7 +167,7 @@ class PairedViews(Mapping[str, Any]):
         dense = to_dense(take_rows(self._views[name], rows))
         if name not in self.present:
             return dense
-        seen = beside(self.present[name][rows], dense)[:, None]
+        seen = to_device_of(self.present[name][rows], dense)[:, None]
         return namespace(dense).where(seen, dense, zeros((1, 1), dense, precision(dense)))
 
     def blocks(self, size: int = BLOCK_ROWS) -> Iterator[slice]:

@@ -18,12 +18,12 @@ import pytest
 from fusehash.collection import Collection, NewItem
 
 TOKEN = "a-token-for-tests-only"
-COLOURS = {"red": (205, 45, 45), "green": (40, 150, 70), "blue": (45, 80, 200), "yellow": (225, 190, 40)}
+COLORS = {"red": (205, 45, 45), "green": (40, 150, 70), "blue": (45, 80, 200), "yellow": (225, 190, 40)}
 SHAPES = ("circle", "square", "triangle")
 PLACES = ("on the left", "in the middle", "on the right", "at the top", "at the bottom")
 
 
-def _draw(colour: str, shape: str, place: str) -> bytes:
+def _draw(color: str, shape: str, place: str) -> bytes:
     from PIL import Image, ImageDraw
 
     image = Image.new("RGB", (160, 120), (236, 233, 226))
@@ -33,11 +33,11 @@ def _draw(colour: str, shape: str, place: str) -> bytes:
     size = 22 + 3 * number
     box = (x - size, y - size, x + size, y + size)
     if shape == "circle":
-        pen.ellipse(box, fill=COLOURS[colour])
+        pen.ellipse(box, fill=COLORS[color])
     elif shape == "square":
-        pen.rectangle(box, fill=COLOURS[colour])
+        pen.rectangle(box, fill=COLORS[color])
     else:
-        pen.polygon([(x, y - size), (x + size, y + size), (x - size, y + size)], fill=COLOURS[colour])
+        pen.polygon([(x, y - size), (x + size, y + size), (x - size, y + size)], fill=COLORS[color])
     file = io.BytesIO()
     image.save(file, "PNG")
     return file.getvalue()
@@ -47,7 +47,7 @@ def _draw(colour: str, shape: str, place: str) -> bytes:
 def draw(optional: Callable[[str], ModuleType]) -> Callable[..., bytes]:
     """`draw("red", "circle")`: a picture, as PNG bytes."""
     optional("PIL")
-    return lambda colour, shape, place="in the middle": _draw(colour, shape, place)
+    return lambda color, shape, place="in the middle": _draw(color, shape, place)
 
 
 @pytest.fixture(scope="session")
@@ -58,8 +58,8 @@ def pictures(
     optional("cv2")
     folder = tmp_path_factory.mktemp("app") / "shapes.collection"
     items = [
-        NewItem(f"{colour}-{shape}-{i}.png", draw(colour, shape, place), f"a {colour} {shape} {place}", (colour, shape))
-        for colour in COLOURS
+        NewItem(f"{color}-{shape}-{i}.png", draw(color, shape, place), f"a {color} {shape} {place}", (color, shape))
+        for color in COLORS
         for shape in SHAPES
         for i, place in enumerate(PLACES)
     ]

@@ -373,20 +373,20 @@ def test_docs_page(open_page: Callable[..., Any]) -> None:
     assert page.locator("article", has_text="/api/items/{id}/thumbnail").count() == 1
 
 
-def test_the_legend_has_every_colour_of_a_strip(open_page: Callable[..., Any]) -> None:
+def test_the_legend_has_every_color_of_a_strip(open_page: Callable[..., Any]) -> None:
     page = open_page("#text=a+blue+square+on+the+left")
     page.wait_for_selector(".strip .off-zero")
-    colours = page.evaluate(
+    colors = page.evaluate(
         """() => {
-            const all = (selector, colour) => [...new Set([...document.querySelectorAll(selector)].map(colour))].sort();
+            const all = (selector, color) => [...new Set([...document.querySelectorAll(selector)].map(color))].sort();
             return [
                 all(".strip path", (path) => getComputedStyle(path).fill),
                 all(".legend span", (span) => getComputedStyle(span, "::before").backgroundColor),
             ];
         }"""
     )
-    assert colours[0] == colours[1]
-    assert len(colours[0]) == 4
+    assert colors[0] == colors[1]
+    assert len(colors[0]) == 4
     scores = [float(text.split()[1]) for text in page.locator(".card .count span:last-child").all_inner_texts()]
     assert scores == sorted(scores, reverse=True)
     assert len(scores) == 24
@@ -398,7 +398,7 @@ def test_a_white_or_transparent_picture_lies_on_its_own_ground(open_page: Callab
 
     page = open_page(color_scheme=scheme)
     grounds = {page.locator(".well").first.evaluate("well => getComputedStyle(well).backgroundColor")}
-    assert page.locator(".well.white").count() == 0  # the pictures of this collection have a grey edge
+    assert page.locator(".well.white").count() == 0  # the pictures of this collection have a gray edge
     clear = Image.new("RGBA", (60, 120), (0, 0, 0, 0))
     ImageDraw.Draw(clear).ellipse((15, 30, 45, 90), fill=(200, 30, 30, 255))
     file = io.BytesIO()

@@ -17,7 +17,7 @@ from PIL import Image
 import fusehash
 from fusehash.collection import Collection, NewItem
 
-COLOURS = {"red": (200, 30, 30), "green": (30, 200, 30), "blue": (30, 30, 200), "yellow": (200, 200, 30)}
+COLORS = {"red": (200, 30, 30), "green": (30, 200, 30), "blue": (30, 30, 200), "yellow": (200, 200, 30)}
 Draw = Callable[[str, int], bytes]
 Items = Callable[[int], list[NewItem]]
 
@@ -53,9 +53,9 @@ def stress() -> bool:
 def draw() -> Draw:
     """`draw("red", 3)`: the third red picture, as PNG bytes."""
 
-    def picture(colour: str, number: int) -> bytes:
-        rng = np.random.default_rng([number, *colour.encode()])
-        pixels = np.clip(np.array(COLOURS[colour]) + rng.normal(0, 25, (16, 16, 3)), 0, 255).astype(np.uint8)
+    def picture(color: str, number: int) -> bytes:
+        rng = np.random.default_rng([number, *color.encode()])
+        pixels = np.clip(np.array(COLORS[color]) + rng.normal(0, 25, (16, 16, 3)), 0, 255).astype(np.uint8)
         file = io.BytesIO()
         Image.fromarray(pixels).save(file, "PNG")
         return file.getvalue()
@@ -65,13 +65,13 @@ def draw() -> Draw:
 
 @pytest.fixture(scope="session")
 def items(draw: Draw) -> Items:
-    """`items(40)`: coloured pictures with a text and a label each."""
+    """`items(40)`: colored pictures with a text and a label each."""
 
     def some(count: int) -> list[NewItem]:
-        colours = [list(COLOURS)[i % 4] for i in range(count)]
+        colors = [list(COLORS)[i % 4] for i in range(count)]
         return [
-            NewItem(f"{colour}{i}", draw(colour, i), f"a {colour} thing number{i % 5}", (colour, f"mod{i % 2}"))
-            for i, colour in enumerate(colours)
+            NewItem(f"{color}{i}", draw(color, i), f"a {color} thing number{i % 5}", (color, f"mod{i % 2}"))
+            for i, color in enumerate(colors)
         ]
 
     return some

@@ -61,7 +61,7 @@ class Encoder:
 
 
 class Pixels(Encoder):
-    """An image as 4 x 4 coloured pixels."""
+    """An image as 4 x 4 colored pixels."""
 
     modality = "image"
 
@@ -90,7 +90,7 @@ def make(name: str, *, modality: str | None = None, **params: Any) -> Encoder:
 
 
 def save(encoder: Encoder, path: Any) -> None:
-    from fusehash.persistence import write_atomically
+    from fusehash.files import write_atomically
 
     content = json.dumps({"name": encoder.name, "params": encoder.params, "mean": encoder.mean_.tolist()}).encode()
     write_atomically(Path(path), lambda file: file.write(content))

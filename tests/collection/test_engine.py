@@ -14,7 +14,7 @@ import servers
 from fusehash.collection import Collection, CollectionError, NewItem, mirror
 from fusehash.errors import ParameterError
 from fusehash.search import HammingIndex, IndexServerError
-from fusehash.search import server as addresses
+from fusehash.search.servers import address as addresses
 
 
 @pytest.fixture(params=["postgresql", "milvus-lite"])

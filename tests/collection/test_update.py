@@ -37,13 +37,11 @@ def test_nothing_at_all_is_no_change(small):
 
 
 def test_a_picture_that_has_changed_on_disk_stays_as_it_is_stored(tmp_path, fakes, draw):
-    for number, colour in enumerate(("red", "blue")):
-        (tmp_path / f"{colour}.png").write_bytes(draw(colour, number))
-        os.utime(tmp_path / f"{colour}.png", (1, 1))
+    for number, color in enumerate(("red", "blue")):
+        (tmp_path / f"{color}.png").write_bytes(draw(color, number))
+        os.utime(tmp_path / f"{color}.png", (1, 1))
     with Collection.create(tmp_path / "c", n_bits=16) as collection:
-        collection.build(
-            [NewItem(colour, tmp_path / f"{colour}.png", f"a {colour} thing") for colour in ("red", "blue")]
-        )
+        collection.build([NewItem(color, tmp_path / f"{color}.png", f"a {color} thing") for color in ("red", "blue")])
         thumbnail = collection.thumbnail(1)
         (tmp_path / "red.png").write_bytes(draw("green", 5))
         collection.update([NewItem("red", text="other words")])

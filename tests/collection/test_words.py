@@ -150,12 +150,12 @@ def test_search_is_the_blend_of_code_and_words(codes, corpus, k):
 
 SHORT = ["a pink flower", "cocoa fruits", "a brown pig", "ruins", "red roofs"]
 LONG = [
-    f"{n} {who} are {doing} {what} in front of a {colour} {house} near {place}; more {who} are standing behind them"
-    for n, (who, doing, what, colour, house, place) in enumerate(
-        (who, doing, what, colour, house, place)
+    f"{n} {who} are {doing} {what} in front of a {color} {house} near {place}; more {who} are standing behind them"
+    for n, (who, doing, what, color, house, place) in enumerate(
+        (who, doing, what, color, house, place)
         for who in ("kids", "tourists", "players")
         for doing, what in (("playing", "football"), ("eating", "lunch"), ("riding", "horses"))
-        for colour, house in (("white", "church"), ("grey", "wall"))
+        for color, house in (("white", "church"), ("gray", "wall"))
         for place in ("a lake", "the sea")
     )
 ]

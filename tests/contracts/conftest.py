@@ -13,7 +13,6 @@ from fusehash.errors import DataError
 from fusehash.views import PairedViews
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in hashers.names()}
-VARIANTS["agsfh, preset paper"] = ("agsfh", {"preset": "paper"})
 
 
 def _labels(views: Any) -> Any:

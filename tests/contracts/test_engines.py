@@ -18,10 +18,10 @@ APPROXIMATE = [name for name in NAMES if name.startswith("faiss")]
 
 @pytest.fixture(scope="module")
 def clustered() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Codes, ids and queries: 5,000 codes of 64 bits around 200 centres."""
+    """Codes, ids and queries: 5,000 codes of 64 bits around 200 centers."""
     rng = np.random.default_rng(0)
-    centres = rng.integers(0, 256, (200, 8), dtype=np.uint8)
-    codes = centres[rng.integers(0, 200, 5050)] ^ np.packbits(rng.random((5050, 64)) < 0.05, axis=1)
+    centers = rng.integers(0, 256, (200, 8), dtype=np.uint8)
+    codes = centers[rng.integers(0, 200, 5050)] ^ np.packbits(rng.random((5050, 64)) < 0.05, axis=1)
     return codes[50:], rng.permutation(10**6)[:5000], codes[:50]
 
 

@@ -13,8 +13,9 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 import fusehash
-from fusehash import datasets, persistence
+from fusehash import datasets, files
 from fusehash.errors import DataError, ModelFileError
+from fusehash.hashers.base import MODEL_FILE
 
 DATA = datasets.make_paired(90, views={"image": 24, "text": 19}, n_classes=3, random_state=2)
 TRAIN, NEW = DATA.views.rows(DATA.train), DATA.views.rows(DATA.query)
@@ -102,7 +103,7 @@ def test_odd_view_names_travel(build, tmp_path, same, learned):
 def test_the_file_says_what_it_is(fitted, saved):
     arrays, metadata = parts(saved)
     assert metadata["format"] == "fusehash-model"
-    assert int(metadata["version"]) == persistence.VERSION
+    assert int(metadata["version"]) == MODEL_FILE.version
     assert metadata["method"] == fitted.method
     assert all(array.dtype != object for array in arrays.values())
     assert any(np.array_equal(array, fitted.codes_) for array in arrays.values())
@@ -170,7 +171,7 @@ def test_an_unknown_method_is_refused_by_name(saved):
         {"params": "{"},
         {"params": "[]"},
         {"params": "3"},
-        {"params": '{"$dict": [["colour", 3]]}'},
+        {"params": '{"$dict": [["color", 3]]}'},
         {"state": "[]"},
         {"state": "null"},
         {"state": '{"$array": "nothing"}'},
@@ -255,14 +256,14 @@ class FullDisk:
 
 def full_disk_at_write(monkeypatch):
     real = os.fdopen
-    monkeypatch.setattr(persistence.os, "fdopen", lambda *args: FullDisk(real(*args)))
+    monkeypatch.setattr(files.os, "fdopen", lambda *args: FullDisk(real(*args)))
 
 
 def full_disk_at_flush(monkeypatch):
     def fail(descriptor):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(persistence.os, "fsync", fail)
+    monkeypatch.setattr(files.os, "fsync", fail)
 
 
 def no_permission_at_rename(monkeypatch):
@@ -276,7 +277,7 @@ def interrupt_at_flush(monkeypatch):
     def fail(descriptor):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(persistence.os, "fsync", fail)
+    monkeypatch.setattr(files.os, "fsync", fail)
 
 
 @pytest.mark.parametrize(

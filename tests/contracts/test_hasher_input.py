@@ -92,7 +92,7 @@ def test_bad_training_data_is_refused_with_one_sentence(build, views, sentence):
 
 def test_numbers_whose_squares_overflow_are_refused_or_mastered(build):
     views = {"image": IMAGE * 1e200, "text": TEXT}
-    if build().get_params().get("preset", "paper") is None:  # the closed form prepares its views first
+    if build().method == "fusehash":  # it prepares its views first
         assert np.isfinite(build().fit(views).project(views["image"], view="image")).all()
         return
     with refuses("View 'image' must hold numbers whose squares can be summed. Got numbers too large."):
@@ -100,7 +100,8 @@ def test_numbers_whose_squares_overflow_are_refused_or_mastered(build):
 
 
 def test_a_code_length_that_would_never_end_is_refused(build):
-    sentence = f"The 'n_bits' parameter of {type(build()).__name__} must be at most 4096. Got 1000000 instead."
+    owner = type(build()).__name__
+    sentence = f"The 'n_bits' parameter of {owner} must be a positive multiple of 8, at most 4096. Got 1000000 instead."
     with pytest.raises(ParameterError, match=f"^{re.escape(sentence)}$"):
         build(n_bits=1_000_000).fit(DATA)
 
@@ -124,7 +125,8 @@ def test_missing_rows_in_paired_views_are_refused_where_the_method_needs_all(bui
 @pytest.mark.parametrize("n_bits", [0, -8, 12, 7, 8.0, "16", None, True, np.inf, [16]])
 def test_a_code_length_that_is_no_multiple_of_8_is_refused(build, n_bits):
     sentence = (
-        f"The 'n_bits' parameter of {type(build()).__name__} must be a positive multiple of 8. Got {n_bits!r} instead."
+        f"The 'n_bits' parameter of {type(build()).__name__} must be a positive multiple of 8, at most 4096. "
+        f"Got {n_bits!r} instead."
     )
     with pytest.raises(ParameterError, match=f"^{re.escape(sentence)}$"):
         build(n_bits=n_bits).fit(DATA)
@@ -134,7 +136,9 @@ def test_a_code_length_that_is_no_multiple_of_8_is_refused(build, n_bits):
 def test_a_number_of_threads_that_is_none_is_refused(build, n_threads):
     if "n_threads" in build().get_params():
         owner = type(build()).__name__
-        sentence = f"The 'n_threads' parameter of {owner} must be an integer of at least 1. Got {n_threads!r} instead."
+        sentence = (
+            f"The 'n_threads' parameter of {owner} must be None or an integer of at least 1. Got {n_threads!r} instead."
+        )
         with pytest.raises(ParameterError, match=f"^{re.escape(sentence)}$"):
             build(n_threads=n_threads).fit(DATA)
 
@@ -151,7 +155,7 @@ def test_a_seed_that_is_none_is_refused(build, seed):
 @pytest.mark.parametrize("value", [-1, np.nan, np.inf, "much", None])
 def test_a_setting_out_of_range_is_refused(build, name, value):
     params = build().get_params()
-    if name in params and (name == "ridge" or params.get("preset", "paper") == "paper"):  # not of the closed form
+    if name in params:
         with pytest.raises(ParameterError, match=rf"^The '{name}' parameter of \w+ must be .*\. Got .* instead\.$"):
             build(**{name: value}).fit(DATA)
 
@@ -159,8 +163,8 @@ def test_a_setting_out_of_range_is_refused(build, name, value):
 def test_a_ridge_of_zero_works_or_is_refused(build):
     if "ridge" in build().get_params():
         views = {"image": np.hstack([IMAGE, IMAGE]), "text": TEXT}
-        if build().get_params().get("preset", "paper") != "paper":
-            with pytest.raises(ParameterError, match=r"^The 'ridge' parameter of AGSFH must be .* greater than 0"):
+        if build().method == "fusehash":
+            with pytest.raises(ParameterError, match=r"^The 'ridge' parameter of FuseHash must be .* greater than 0"):
                 build(ridge=0.0).fit(views)
         else:
             model = build(ridge=0.0).fit(views)

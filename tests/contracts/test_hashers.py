@@ -127,9 +127,6 @@ def test_fitting_again_forgets_the_first_data_and_method(build, same, learned):
     other = {"x": shared, "y": shared[:, ::-2]} if type(model).min_views > 1 else {"x": shared}
     model.fit(other)
     assert same(dict(sorted(learned(model).items())), dict(sorted(learned(build().fit(other)).items())))
-    if "preset" in model.get_params():
-        model.set_params(preset="paper" if model.preset is None else None).fit(other)
-        assert same(learned(model), learned(clone(model).fit(other)))
 
 
 # -- codes -----------------------------------------------------------------------------------------------------------

@@ -208,9 +208,9 @@ def test_labels_may_be_absent(tmp_path: Path) -> None:
     assert data.labels is None
     assert (data.train.size, data.query.size) == (40, 20)
     assert "labels: none" in data.describe()
-    labelled = load(write_npz(tmp_path / "full.npz", {**arrays, "labels": labels}))
-    np.testing.assert_array_equal(data.views["image"], labelled.views["image"])
-    assert data.fingerprint != labelled.fingerprint
+    labeled = load(write_npz(tmp_path / "full.npz", {**arrays, "labels": labels}))
+    np.testing.assert_array_equal(data.views["image"], labeled.views["image"])
+    assert data.fingerprint != labeled.fingerprint
     drawn = load(write_npz(tmp_path / "drawn.npz", {"image": image, "text": text}), n_query=10)
     assert (drawn.train.size, drawn.query.size) == (50, 10)
     with pytest.raises(DataError, match="text has 59"):

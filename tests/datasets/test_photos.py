@@ -12,20 +12,20 @@ from fusehash import datasets
 from fusehash.datasets.photos import PhotoDataset
 from fusehash.errors import DataError, FusehashWarning
 
-COLOURS = {"red": (210, 30, 30), "green": (20, 160, 60), "blue": (30, 60, 200)}
+COLORS = {"red": (210, 30, 30), "green": (20, 160, 60), "blue": (30, 60, 200)}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, optional: Any) -> Path:
-    """30 pictures of one colour each with captions; one more is damaged, one has no label."""
+    """30 pictures of one color each with captions; one more is damaged, one has no label."""
     image_module = optional("PIL.Image")
     optional("cv2")
     root = tmp_path_factory.mktemp("photos")
     rng = np.random.default_rng(0)
     lines = ["image,caption,labels"]
     for i in range(31):
-        name = list(COLOURS)[i % 3]
-        pixels = np.clip(rng.normal(COLOURS[name], 25, (40, 48, 3)), 0, 255).astype(np.uint8)
+        name = list(COLORS)[i % 3]
+        pixels = np.clip(rng.normal(COLORS[name], 25, (40, 48, 3)), 0, 255).astype(np.uint8)
         image_module.fromarray(pixels).save(root / f"{i}.png")
         lines.append(f"{i}.png,a {name} wall number {i},{name if i < 30 else ''}")
     (root / "broken.png").write_bytes(b"no picture")

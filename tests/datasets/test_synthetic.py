@@ -41,7 +41,7 @@ def test_oracle_is_calibrated() -> None:
 
 
 def cross_view_map(data: SyntheticDataset, asked: str, searched: str) -> float:
-    """MAP@50 of regularised linear CCA with cosine: what a plain method reaches."""
+    """MAP@50 of regularized linear CCA with cosine: what a plain method reaches."""
     scaled = {}
     for name in (asked, searched):
         train = data.views[name][data.train]

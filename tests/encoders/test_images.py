@@ -34,10 +34,10 @@ def fitted(pictures, optional):
 # -- blocks ----------------------------------------------------------------------------------------------------------
 
 
-def test_colour_against_a_loop_over_pixels(picture):
+def test_color_against_a_loop_over_pixels(picture):
     image = picture(0, 20, 13)
     hsv = np.asarray(image.convert("HSV")).astype(int)
-    slow = {n: np.zeros((n * n, histograms.COLOURS)) for n in histograms.COLOUR_GRIDS}
+    slow = {n: np.zeros((n * n, histograms.COLORS)) for n in histograms.COLOR_GRIDS}
     for y in range(13):
         for x in range(20):
             hue, saturation, value = hsv[y, x]
@@ -48,13 +48,13 @@ def test_colour_against_a_loop_over_pixels(picture):
             for n, table in slow.items():
                 table[(y * n // 13) * n + x * n // 20, place] += 1
     expected = np.concatenate([table.ravel() / 260 for table in slow.values()]) / 2
-    assert np.allclose(histograms.colour(image), expected)
+    assert np.allclose(histograms.color(image), expected)
 
 
 def test_gradient_against_a_loop_over_pixels(picture, monkeypatch):
     monkeypatch.setattr(histograms, "GRADIENT_SCALES", (1,))
-    grey = picture(1, 17, 12).convert("L")
-    x = np.asarray(grey, dtype=float)
+    gray = picture(1, 17, 12).convert("L")
+    x = np.asarray(gray, dtype=float)
     slow = np.zeros((16, 9))
     for i in range(12):
         for j in range(17):
@@ -64,13 +64,13 @@ def test_gradient_against_a_loop_over_pixels(picture, monkeypatch):
             lower, cell = int(angle), (i * 4 // 12) * 4 + j * 4 // 17
             slow[cell, lower % 9] += np.hypot(dy, dx) * (1 - angle + lower)
             slow[cell, (lower + 1) % 9] += np.hypot(dy, dx) * (angle - lower)
-    assert np.allclose(histograms.gradient(grey), slow.ravel() / slow.sum())
+    assert np.allclose(histograms.gradient(gray), slow.ravel() / slow.sum())
 
 
 def test_texture_against_a_loop_over_pixels(picture, monkeypatch):
     monkeypatch.setattr(histograms, "TEXTURE_SCALES", (1,))
-    grey = picture(2, 11, 9).convert("L")
-    x = np.asarray(grey).astype(int)
+    gray = picture(2, 11, 9).convert("L")
+    x = np.asarray(gray).astype(int)
     slow = np.zeros((4, 59))
     for i in range(9):
         for j in range(11):
@@ -80,14 +80,14 @@ def test_texture_against_a_loop_over_pixels(picture, monkeypatch):
             changes = sum(around[k] != around[k - 1] for k in range(8))
             uniform = [p for p in range(256) if sum((p >> k & 1) != (p >> (k - 1) % 8 & 1) for k in range(8)) <= 2]
             slow[(i * 2 // 9) * 2 + j * 2 // 11, uniform.index(pattern) if changes <= 2 else 58] += 1
-    assert np.allclose(histograms.texture(grey), slow.ravel() / 99)
+    assert np.allclose(histograms.texture(gray), slow.ravel() / 99)
 
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 40), (40, 1), (16, 16), (3, 2)])
 def test_blocks_of_tiny_images_sum_to_one(size, picture):
     image = picture(3, *size)
-    grey = image.convert("L")
-    for block in (histograms.colour(image), histograms.gradient(grey), histograms.texture(grey)):
+    gray = image.convert("L")
+    for block in (histograms.color(image), histograms.gradient(gray), histograms.texture(gray)):
         assert block.min() >= 0
         assert np.isclose(block.sum(), 1.0)
 
@@ -102,9 +102,9 @@ def test_words_are_counted_for_the_nearest():
 
 def test_descriptors_are_opencv_s_as_square_roots(picture, optional):
     cv2 = optional("cv2")
-    grey = picture(4, 120, 100).convert("L")
-    _, expected = cv2.SIFT_create(nfeatures=50).detectAndCompute(np.asarray(grey), None)
-    found = visual_words.descriptors(grey, 50)
+    gray = picture(4, 120, 100).convert("L")
+    _, expected = cv2.SIFT_create(nfeatures=50).detectAndCompute(np.asarray(gray), None)
+    found = visual_words.descriptors(gray, 50)
     assert np.allclose(found**2, expected / expected.sum(axis=1, keepdims=True), atol=1e-6)
 
 
@@ -130,7 +130,7 @@ def test_rows_are_what_they_claim(name, fitted, pictures):
 
 
 def test_the_size_of_classical_features():
-    assert histograms.N_COLOUR + histograms.N_GRADIENT + histograms.N_TEXTURE + 256 == 1296
+    assert histograms.N_COLOR + histograms.N_GRADIENT + histograms.N_TEXTURE + 256 == 1296
 
 
 @pytest.mark.parametrize("name", ["classical", "sift"])

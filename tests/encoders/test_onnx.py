@@ -10,7 +10,7 @@ import pytest
 from sklearn.base import clone
 
 from fusehash import encoders
-from fusehash.encoders.pixels import normalised_pixels
+from fusehash.encoders.pixels import normalized_pixels
 from fusehash.errors import DataError, ModelFileError, ParameterError
 
 PIL = pytest.importorskip("PIL.Image")
@@ -30,7 +30,7 @@ def write(onnx, path, nodes, inputs, outputs, constants):
 
 @pytest.fixture(scope="module")
 def image_model(optional, tmp_path_factory):
-    """Mean colour times a matrix; a second output gives the places themselves."""
+    """Mean color times a matrix; a second output gives the places themselves."""
     onnx = optional("onnx")
     optional("onnxruntime")
 
@@ -113,7 +113,7 @@ def test_broken_images_are_told(image_model, picture):
 
 def test_another_output_and_no_scaling(image_model, picture):
     encoder = encoders.make("onnx", modality="image", path=image_model(), size=16, output="places", normalize=False)
-    pixels = normalised_pixels(picture(1), 16, encoder.mean, encoder.std)
+    pixels = normalized_pixels(picture(1), 16, encoder.mean, encoder.std)
     assert np.allclose(encoder.fit([]).transform([picture(1)])[0], pixels.mean(axis=(1, 2)), atol=1e-5)
     with pytest.raises(ParameterError, match="one of 'features', 'places'"):
         clone(encoder).set_params(output="none").fit([])
@@ -121,7 +121,7 @@ def test_another_output_and_no_scaling(image_model, picture):
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 500), (500, 1), (9, 16)])
 def test_pixels_of_odd_images(size):
-    assert normalised_pixels(PIL.new("RGB", size, (255, 0, 0)), 8, (0, 0, 0), (1, 1, 1))[0].min() == 1.0
+    assert normalized_pixels(PIL.new("RGB", size, (255, 0, 0)), 8, (0, 0, 0), (1, 1, 1))[0].min() == 1.0
 
 
 # -- texts -----------------------------------------------------------------------------------------------------------

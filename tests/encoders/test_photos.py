@@ -58,7 +58,7 @@ def test_features_are_complete(photos):
 
 @pytest.mark.filterwarnings("ignore::fusehash.errors.FusehashWarning")
 def test_codes_from_these_features_beat_the_control(photos):
-    control, found = scores("random", *photos), scores("agsfh", *photos)
+    control, found = scores("random", *photos), scores("fusehash", *photos)
     chance = float(np.mean(photos[1][-N_QUERY:] @ photos[1][N_TRAIN:-N_QUERY].T > 0))
     for ours, theirs in zip(found, control, strict=True):
         assert ours > theirs + 0.02  # on other photos, with as few to learn from: 0.044 to 0.093

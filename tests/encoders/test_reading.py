@@ -113,7 +113,7 @@ def test_cmyk_jpeg(picture, as_file):
     assert np.abs(found - np.asarray(image)).mean() < 8
 
 
-def test_sixteen_bits_keep_their_greys(as_file):
+def test_sixteen_bits_keep_their_grays(as_file):
     deep = np.linspace(0, 65535, 64 * 32).reshape(32, 64).astype(np.uint16)
     found = np.asarray(open_image(as_file(PIL.fromarray(deep), "PNG")))
     assert np.abs(found - (deep / 257.0)[..., None]).max() <= 1.0
@@ -126,7 +126,7 @@ def test_sixteen_bits_keep_their_greys(as_file):
     [(np.array([[0, 255]], np.int32), 255), (np.array([[0, 300]], np.int32), 1), (np.array([[0.0, 1.0]], "f4"), 255),
      (np.array([[0.0, 255.0]], "f4"), 255), (np.array([[-5.0, np.nan]], "f4"), 0), (np.array([[0, 1e6]], "f4"), 255)],
 )  # fmt: skip
-def test_deep_greys_of_unknown_scale(values, top, as_file):
+def test_deep_grays_of_unknown_scale(values, top, as_file):
     assert np.asarray(open_image(as_file(PIL.fromarray(values), "TIFF"))).max() == top
 
 

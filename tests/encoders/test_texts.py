@@ -28,13 +28,13 @@ THINGS = [
     "lake",
 ]
 PLACES = ["behind", "beside", "under", "above", "near"]
-COLOURS = ["red", "green", "blue", "white", "brown"]
+COLORS = ["red", "green", "blue", "white", "brown"]
 
 
 def make_texts(n: int, seed: int = 0) -> list[str]:
     rng = np.random.default_rng(seed)
     return [
-        " ".join(("a", *(rng.choice(words) for words in (COLOURS, THINGS, PLACES, ["the"], COLOURS, THINGS))))
+        " ".join(("a", *(rng.choice(words) for words in (COLORS, THINGS, PLACES, ["the"], COLORS, THINGS))))
         for _ in range(n)
     ]
 

@@ -1,4 +1,4 @@
-"""The four protocols: what is learnt from, what is searched, and what is reported."""
+"""The four protocols: what is learned from, what is searched, and what is reported."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ def test_the_card_says_all_and_survives_json():
     assert len(text.splitlines()) == 2 + 8 + 4
     half = evaluate(Hasher(), make(), seeds=[0]).card["protocols"]["FN"]
     assert (half["n_train"], half["n_database"]) == (50, 50)
-    assert "a seeded half of the training rows was learnt from" in half["database_rule"]
+    assert "a seeded half of the training rows was learned from" in half["database_rule"]
 
 
 def test_parameters_that_json_cannot_hold():

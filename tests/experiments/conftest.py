@@ -19,9 +19,9 @@ CONTENT: dict[str, Any] = {
     "title": "A made <experiment> & more",
     "dataset": {"name": "wiki"},
     "methods": [
-        {"label": "AGSFH (paper)", "method": "agsfh", "params": {"preset": "paper"}, "printed": "AGSFH"},
-        {"label": "AGSFH (default)", "method": "agsfh", "printed": ""},
-        {"label": "<b>A&B_1$</b>", "method": "agsfh", "params": {"ridge": 0.5}, "printed": "FSH"},
+        {"label": "AGSFH", "method": "agsfh", "printed": "AGSFH"},
+        {"label": "FuseHash", "method": "fusehash", "printed": ""},
+        {"label": "<b>A&B_1$</b>", "method": "fusehash", "params": {"ridge": 0.5}, "printed": "FSH"},
         "regression",
         "random",
     ],
@@ -33,7 +33,7 @@ CONTENT: dict[str, Any] = {
     "paper": 1,
 }
 # How often a bit of a code tells the class.
-QUALITY = {"AGSFH (paper)": 0.75, "AGSFH (default)": 0.9, "REG": 0.75, "CCA + random rotation": 0.6}
+QUALITY = {"AGSFH": 0.75, "FuseHash": 0.9, "REG": 0.75, "CCA + random rotation": 0.6}
 
 
 @dataclass(frozen=True)

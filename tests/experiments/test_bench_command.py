@@ -37,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.savez(path / "small.npz", **made.views, labels=made.labels, train_idx=made.train, test_idx=made.query)
     good = "title: Tiny\ndataset: small.npz\nbits: [16, 32]\nseeds: 2\nprotocols: [U]\n"
     (path / "tiny.yaml").write_text(f"{good}methods: [regression, random]\n")
-    failing = "{method: agsfh, params: {preset: paper, n_anchors: 9999}}"
+    failing = "{method: agsfh, params: {n_anchors: 9999}}"
     (path / "failing.yaml").write_text(f"{good}methods: [random, {failing}]\n")
     return path
 

@@ -1,4 +1,4 @@
-"""Charts: valid SVG that follows the page, told apart without colour, and nothing fetched."""
+"""Charts: valid SVG that follows the page, told apart without color, and nothing fetched."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ def test_nothing_is_fetched():
     assert "DejaVu" not in svg
 
 
-def test_neutral_colours_are_those_of_the_page():
+def test_neutral_colors_are_those_of_the_page():
     svg = chart(*[a_line(str(i), i) for i in range(8)], zero=True)
-    for colour in (figures.INK, figures.GRID):
-        assert colour not in svg
+    for color in (figures.INK, figures.GRID):
+        assert color not in svg
     assert "currentColor" in svg
     for i in range(6):
-        assert f"var(--s{i}, {figures.COLOURS[i]})" in svg
+        assert f"var(--s{i}, {figures.COLORS[i]})" in svg
     assert "#000000" not in re.sub(r"<style.*?</style>", "", svg, flags=re.DOTALL)
 
 
@@ -73,11 +73,11 @@ def test_the_same_content_gives_the_same_file():
     assert chart() == chart()
 
 
-def test_lines_differ_in_more_than_colour():
+def test_lines_differ_in_more_than_color():
     looks = [style(i) for i in range(25)]
     assert len({(look.marker, str(look.dash)) for look in looks}) == 25
     for first, second in pairwise(looks):
-        assert first.colour != second.colour
+        assert first.color != second.color
         assert first.marker != second.marker
         assert first.dash != second.dash
 

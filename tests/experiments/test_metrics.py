@@ -29,13 +29,11 @@ def record(made, label, n_bits, seed, stage):
 def test_scores_are_those_of_the_stored_codes(make, protocol, new):
     made = make(new=new)
     [results] = collect(made.spec, made.store)
-    score = results.score(line(made, "AGSFH (default)"), 32, protocol, I_T)
+    score = results.score(line(made, "FuseHash"), 32, protocol, I_T)
     assert score.seeds == (0, 1, 2)
     stage = "half" if protocol in ("HN", "FN") and not new else "train"
     for seed in range(3):
-        queries, items, *labels = searched(
-            record(made, "AGSFH (default)", 32, seed, stage), made.dataset, protocol, *I_T
-        )
+        queries, items, *labels = searched(record(made, "FuseHash", 32, seed, stage), made.dataset, protocol, *I_T)
         expected = average_precision(queries, items, tuple(labels), k=20, ties="expected")
         assert np.array_equal(score.per_query[seed], expected)
         assert score.n_database == len(items)
@@ -142,7 +140,7 @@ def test_progress_counts_the_runs(make):
     collect(made.spec, made.store, lambda step, total, message: steps.append((step, total, message)))
     assert [step for step, _, _ in steps] == list(range(len(steps)))
     assert {total for _, total, _ in steps} == {len(steps)}
-    assert steps[0][2] == "AGSFH (paper), 16 bits"
+    assert steps[0][2] == "AGSFH, 16 bits"
 
 
 def test_the_length_for_a_figure(make):

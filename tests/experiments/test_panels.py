@@ -37,8 +37,8 @@ def test_the_overview_has_the_best_bar_on_top(make, drawn):
     bars, settings = drawn[0]
     values = [bar.value for bar in bars]
     assert values == sorted(values, reverse=True)
-    assert (bars[0].label, bars[0].kind, bars[0].mark) == ("AGSFH (default)", "ours", "best")
-    assert {bar.label: bar.printed for bar in bars}["AGSFH (paper)"] == 0.2681
+    assert (bars[0].label, bars[0].kind, bars[0].mark) == ("FuseHash", "ours", "best")
+    assert {bar.label: bar.printed for bar in bars}["AGSFH"] == 0.2681
     assert "32 bits" in settings["title"]
     assert "CSGH" not in {bar.label for bar in bars}  # only printed
 
@@ -85,7 +85,7 @@ def test_an_ablation_is_the_difference_to_the_whole_method(make, drawn):
     results = results_of(make(protocols=["U"]))
     panels.ablation(results, "U")
     lines = {line.label: line for line in drawn[0][0]}
-    assert "AGSFH (paper)" not in lines
+    assert "AGSFH" not in lines
     whole, one = (
         results.score(line, 32, "U", I_T).per_query for line in (results.spec.lines[0], results.spec.lines[3])
     )

@@ -102,10 +102,10 @@ def test_everything_is_escaped(small):
 
 def test_the_page_says_who_leads_and_under_what_rules(small):
     words = Page(page_of(small)).words
-    assert "AGSFH (default) has the highest mean MAP@20 under U and HN" in words
+    assert "FuseHash has the highest mean MAP@20 under U and HN" in words
     assert "3 methods and 2 controls on wiki: 40 queries, 3 seeds, 16 and 32 bits." in words
     assert "The training pairs, by the unified codes that training gave them." in words
-    assert "a seeded half of the training rows was learnt from" in words
+    assert "a seeded half of the training rows was learned from" in words
     assert "Holm-corrected" in words
     assert "cd" * 32 in words
     assert "made split" in words

@@ -222,7 +222,7 @@ def test_a_run_that_raises_and_one_that_is_killed_do_not_stop_the_others(folder,
         Hasher._fit = fit
     """
     monkeypatch.setenv("PYTHONPATH", patch_processes(tmp_path / "patch", code))
-    bad = {"label": "bad", "method": "agsfh", "params": {"preset": "paper", "n_anchors": 10_000}, "bits": [16]}
+    bad = {"label": "bad", "method": "agsfh", "params": {"n_anchors": 10_000}, "bits": [16]}
     spec = tiny(methods=["random", bad], bits=[8, 16, 24, 32], seeds=1, protocols=["U"])
     store, states = ResultStore(tmp_path / "results"), []
     summary = run(spec, folder, store, workers=1, progress=states.append)

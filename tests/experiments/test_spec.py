@@ -41,7 +41,7 @@ def test_every_shipped_specification_is_sound(name):
         table = published(spec.paper)
         assert spec.bits == table.bits
         assert {series.printed for series in spec.runs if series.printed in table.methods}
-        assert "AGSFH (default)" not in {series.label for series in spec.runs if series.printed}
+        assert "FuseHash" not in {series.label for series in spec.runs if series.printed}
 
 
 @pytest.mark.parametrize("name", ["paper/table1", "paper/table2", "paper/table3"])
@@ -55,15 +55,14 @@ def test_the_sweeps_move_one_setting_and_leave_the_others_published():
     assert {series.group for series in points} == set(SYMBOLS["agsfh"])
     values = {"lambda": 300, "gamma_1": 0.01, "gamma_2": 10, "gamma_3": 0.01, "C": 60, "k": 45, "P": 900}
     for series in points:
-        assert series.params["preset"] == "paper"
         for symbol, value in values.items():
             assert series.params[SYMBOLS["agsfh"][symbol]] == (series.x if series.group == symbol else value)
     for group, value in values.items():
         assert value in [series.x for series in points if series.group == group]
 
 
-def test_the_settings_of_the_sweeps_are_the_paper_s_presets():
-    preset = hashers.make("agsfh", preset="paper").get_params()
+def test_the_settings_of_the_sweeps_are_the_defaults_of_agsfh():
+    preset = hashers.make("agsfh").get_params()
     symbols = {symbol: preset[name] for symbol, name in SYMBOLS["agsfh"].items() if preset[name] != "auto"}
     assert symbols == {"lambda": 300.0, "gamma_1": 0.01, "gamma_2": 10.0, "gamma_3": 0.01}
 
@@ -91,8 +90,8 @@ dataset:
   - mirflickr25k
 methods:
   - fsh
-  - {label: mine, method: agsfh, params: {preset: paper, max_iter: 3}, printed: AGSFH, bits: [64]}
-sweep: {method: agsfh, params: {preset: paper}, bits: [32], over: {lambda: [1, 10.5], max_iter: [2]}}
+  - {label: mine, method: agsfh, params: {max_iter: 3}, printed: AGSFH, bits: [64]}
+sweep: {method: agsfh, params: {}, bits: [32], over: {lambda: [1, 10.5], max_iter: [2]}}
 bits: [16, 32]
 seeds: [3, 5]
 protocols: [U, FN]
@@ -110,9 +109,9 @@ paper: 1
     assert [series.label for series in spec.lines] == ["FSH", "mine"]
     assert [series.printed for series in spec.lines] == ["FSH", "AGSFH"]
     assert [(s.group, s.x, s.params) for s in spec.runs[2:]] == [
-        ("lambda", 1.0, {"preset": "paper", "regression_weight": 1}),
-        ("lambda", 10.5, {"preset": "paper", "regression_weight": 10.5}),
-        ("max_iter", 2.0, {"preset": "paper", "max_iter": 2}),
+        ("lambda", 1.0, {"regression_weight": 1}),
+        ("lambda", 10.5, {"regression_weight": 10.5}),
+        ("max_iter", 2.0, {"max_iter": 2}),
     ]
     assert [spec.bits_of(series) for series in spec.runs] == [(16, 32), (64,), (32,), (32,), (32,)]
     assert len(list(spec.points())) == 2 * (2 + 1 + 3)
@@ -121,19 +120,19 @@ paper: 1
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"colour": "red"}, "may have the keys title, notes, .* Got 'colour' instead"),
+        ({"color": "red"}, "may have the keys title, notes, .* Got 'color' instead"),
         ({"title": ...}, "must have the key 'title'"),
         ({"dataset": ...}, "must have the key 'dataset'"),
         ({"dataset": []}, "must name a data set"),
         ({"dataset": {"options": {}}}, "must have a 'name'"),
-        ({"dataset": {"name": "wiki", "options": {"colour": 1}}}, "'options' of data set wiki .* Got 'colour' instead"),
+        ({"dataset": {"name": "wiki", "options": {"color": 1}}}, "'options' of data set wiki .* Got 'color' instead"),
         ({"dataset": {"name": "wiki", "stand_in": {"rows": 1}}}, "'stand_in' of data set wiki .* Got 'rows' instead"),
         ({"methods": ...}, "must list 'methods', or a 'sweep'"),
         ({"methods": "regression"}, "'methods' of tiny must be a list"),
         ({"methods": ["nothing"]}, "must be among agsfh, .* Got 'nothing' instead"),
         ({"methods": [{"label": "x"}]}, "must have the key 'method'"),
         ({"methods": ["regression", "regression"]}, "must differ. Got 'REG' twice"),
-        ({"methods": [{"method": "regression", "colour": 1}]}, "Got 'colour' instead"),
+        ({"methods": [{"method": "regression", "color": 1}]}, "Got 'color' instead"),
         ({"methods": [{"method": "regression", "params": {"wings": 1}}]}, "'params' of regression .* Got 'wings'"),
         ({"methods": [{"method": "regression", "params": {"n_bits": 8}}]}, "'params' of regression .* Got 'n_bits'"),
         ({"methods": [{"method": "regression", "params": 3}]}, "must be names and values. Got 3"),
@@ -209,16 +208,16 @@ def test_without_pyyaml_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
 def test_narrowing():
     spec = load_spec("paper/table1")
     narrow = spec.narrowed(["AGSFH", "regression"], [32, 16], 2)
-    assert [series.label for series in narrow.runs] == ["AGSFH (paper)", "AGSFH (default)", "REG"]
+    assert [series.label for series in narrow.runs] == ["AGSFH", "FuseHash", "REG"]
     assert (narrow.bits, narrow.seeds) == ((16, 32), (0, 1))
     assert len(list(narrow.points())) == 3 * 2 * 2
-    assert [one.label for one in spec.narrowed(["agsfh (PAPER)"]).runs] == ["AGSFH (paper)"]
+    assert [one.label for one in spec.narrowed(["agsfh (PAPER)"]).runs] == ["AGSFH"]
     assert spec.narrowed() == spec
 
 
 def test_narrowing_respects_the_bits_of_a_series():
     narrow = load_spec("paper/figures").narrowed(bits=[64])
-    assert [(series.label, narrow.bits_of(series)) for series in narrow.runs] == [("AGSFH (paper)", (64,))]
+    assert [(series.label, narrow.bits_of(series)) for series in narrow.runs] == [("AGSFH", (64,))]
     assert narrow.bits == (64,)
 
 

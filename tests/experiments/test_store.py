@@ -129,10 +129,10 @@ def test_equal_settings_have_equal_keys():
 
 
 def test_a_default_that_is_written_out_is_the_same_run():
-    plain = RunSettings(PRINT, "agsfh", {"preset": "paper"}, 16, 0, "train")
-    spelled = replace(plain, params={"smoothness": 10, "preset": "paper", "regression_weight": 300})
+    plain = RunSettings(PRINT, "agsfh", {}, 16, 0, "train")
+    spelled = replace(plain, params={"smoothness": 10, "regression_weight": 300})
     assert plain.key == spelled.key
-    assert plain.key != replace(plain, params={"preset": "paper", "smoothness": 11}).key
+    assert plain.key != replace(plain, params={"smoothness": 11}).key
 
 
 @pytest.mark.parametrize(

@@ -50,9 +50,9 @@ def test_a_cell_is_mean_and_spread_over_seeds(results):
 def test_printed_values_stand_beside_ours_where_they_can_be_compared(results):
     for protocol in ("U", "H"):
         table = map_table(results, protocol)
-        assert cell(table, "image → text", "AGSFH (paper)", 16).printed == 0.2548
+        assert cell(table, "image → text", "AGSFH", 16).printed == 0.2548
         assert cell(table, "text → image", "<b>A&B_1$</b>", 32).printed == 0.4359
-        assert cell(table, "image → text", "AGSFH (default)", 16).printed is None
+        assert cell(table, "image → text", "FuseHash", 16).printed is None
         only = [row.label for row in table.blocks[0].rows if row.series is None]
         assert only == ["CSGH", "BGDH", "RFDH", "JIMFH"]  # what no line stands for
         assert cell(table, "text → image", "CSGH", 32).printed == published(1).value("CSGH", 32, "text->image")
@@ -67,7 +67,7 @@ def test_marks_are_those_of_the_test_over_each_column(results):
         scores = {one.label: results.score(one, bits, "U", ("image", "text")).per_query for one in lines}
         expected = significance.marks(scores)
         assert {one.label: cell(table, "image → text", one.label, bits).mark for one in lines} == expected
-    assert cell(table, "image → text", "AGSFH (default)", 32).mark == "best"  # made much better than the rest
+    assert cell(table, "image → text", "FuseHash", 32).mark == "best"  # made much better than the rest
 
 
 def test_missing_seeds_are_told_and_their_column_has_no_marks(make):
@@ -98,8 +98,8 @@ def test_printed_times_are_found_for_their_data_set(make):
     wanted = replace(results.wanted, name="mirflickr25k")
     four = replace(results, spec=replace(results.spec, paper=4), wanted=wanted)
     five = replace(results, spec=replace(results.spec, paper=5), wanted=wanted)
-    assert cell(tables.fit_table(four), "", "AGSFH (paper)", 16).printed == 79.2261
-    assert cell(tables.encode_table(five), "text → image", "AGSFH (paper)", 32).printed == 0.2224
+    assert cell(tables.fit_table(four), "", "AGSFH", 16).printed == 79.2261
+    assert cell(tables.encode_table(five), "text → image", "AGSFH", 32).printed == 0.2224
     assert not tables.encode_table(four).has_printed
     assert not tables.map_table(four, "U").has_printed
 
@@ -138,7 +138,7 @@ def test_csv_is_tidy_and_complete(results):
     assert len(lines) == 5 * 4 * 2 * 2
     assert len([row for row in rows if row["group"] == "ridge"]) == 3 * 4 * 2
     assert len([row for row in rows if not row["method"]]) == 4 * 2 * 2 * 2  # printed only, U and H
-    row = next(row for row in lines if row["label"] == "AGSFH (paper)" and row["protocol"] == "U")
+    row = next(row for row in lines if row["label"] == "AGSFH" and row["protocol"] == "U")
     values = [float(value) for value in row["values"].split()]
     assert len(values) == 3
     assert float(row["mean"]) == pytest.approx(np.mean(values), abs=1e-5)
@@ -161,12 +161,12 @@ def test_csv_leaves_missing_numbers_empty(make):
 
 def test_latex_has_the_layout_of_the_paper(results):
     text = exports.latex_text([map_table(results, "U")])
-    assert r"\multirow{9}{*}{image $\rightarrow$ text} & AGSFH (paper)" in text
+    assert r"\multirow{9}{*}{image $\rightarrow$ text} & AGSFH" in text
     assert r"\cline{3-4}" in text
     assert "16 bits & 32 bits" in text
     assert r"\printed{0.2548}" in text
     assert r"\textless{}b\textgreater{}A\&B\_1\$\textless{}/b\textgreater{}" in text
-    assert re.search(r"AGSFH \(default\) & .*\\textbf\{0\.\d{4}\}", text)
+    assert re.search(r"FuseHash & .*\\textbf\{0\.\d{4}\}", text)
     body = text[text.index(r"\begin{tabular}") : text.index(r"\end{tabular}")]
     for line in body.splitlines():
         if line.endswith(r" \\") and "multicolumn" not in line:

@@ -56,9 +56,7 @@ def variants() -> dict[str, tuple[str, dict[str, Any]]]:
 
 
 def build(method: str, params: dict[str, Any]) -> Any:
-    if "fusehash" not in hashers.names():  # until the two methods have names of their own
-        params = {"preset": "paper", **params} if method == "agsfh" else params
-        method = "agsfh" if method == "fusehash" else method
+
     return hashers.make(method, n_bits=N_BITS, random_state=0, **params)
 
 
@@ -108,15 +106,15 @@ def write_collection(folder: Path) -> None:
 
     from fusehash.collection import Collection, NewItem
 
-    colours = {"red": (200, 30, 30), "green": (30, 200, 30), "blue": (30, 30, 200), "yellow": (200, 200, 30)}
+    colors = {"red": (200, 30, 30), "green": (30, 200, 30), "blue": (30, 30, 200), "yellow": (200, 200, 30)}
     items = []
     for i in range(48):
-        colour = list(colours)[i % 4]
+        color = list(colors)[i % 4]
         rng = np.random.default_rng([i, 5])
-        pixels = np.clip(np.array(colours[colour]) + rng.normal(0, 25, (24, 24, 3)), 0, 255).astype(np.uint8)
+        pixels = np.clip(np.array(colors[color]) + rng.normal(0, 25, (24, 24, 3)), 0, 255).astype(np.uint8)
         file = io.BytesIO()
         Image.fromarray(pixels).save(file, "PNG")
-        items.append(NewItem(f"{colour}{i}", file.getvalue(), f"a {colour} thing number{i % 5}", (colour,)))
+        items.append(NewItem(f"{color}{i}", file.getvalue(), f"a {color} thing number{i % 5}", (color,)))
     expected: dict[str, Any] = {}
     with Collection.create(folder / "small.collection", n_bits=32) as collection:
         collection.build(items[:44])

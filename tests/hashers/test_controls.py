@@ -7,9 +7,9 @@ import pytest
 from sklearn.cross_decomposition import CCA
 
 from fusehash import bits, datasets, hashers
-from fusehash.checks import stream
-from fusehash.hashers.linear import CentredViews
+from fusehash.hashers.linear import CenteredViews
 from fusehash.hashers.random_rotation import canonical_directions
+from fusehash.parameters import rng_for
 from fusehash.views import PairedViews
 
 VIEWS = datasets.make_paired(300, views={"image": 20, "text": 14}, n_classes=5, random_state=2).views
@@ -27,7 +27,7 @@ def ridge_inverse(G: np.ndarray, ridge: float) -> np.ndarray:
 @pytest.mark.parametrize("ridge", [1e-6, 0.1])
 def test_regression_follows_ten_dense_lines(iterations, ridge):
     model = hashers.make("regression", n_bits=16, ridge=ridge, max_iter=iterations, tol=0.0, random_state=4).fit(VIEWS)
-    normal = stream(4, "W")
+    normal = rng_for(4, "W")
     W = {name: normal.standard_normal((x.shape[1], 16)) for name, x in X.items()}
     losses = []
     for _ in range(len(model.objective_)):
@@ -58,7 +58,7 @@ def test_regression_stops_when_the_loss_settles():
 
 def test_regression_starts_where_agsfh_starts():
     control = hashers.make("regression", n_bits=16, max_iter=1, random_state=7).fit(VIEWS)
-    model = hashers.make("agsfh", preset="paper", n_bits=16, max_iter=1, random_state=7).fit(VIEWS)
+    model = hashers.make("agsfh", n_bits=16, max_iter=1, random_state=7).fit(VIEWS)
     assert np.mean(bits.unpack(model.codes_, 16) == bits.unpack(control.codes_, 16)) > 0.999
 
 
@@ -66,7 +66,7 @@ def test_regression_starts_where_agsfh_starts():
 
 
 def directions(views, n_directions: int, ridge: float):
-    return canonical_directions(CentredViews.of(PairedViews(views), ridge), n_directions)
+    return canonical_directions(CenteredViews.of(PairedViews(views), ridge), n_directions)
 
 
 def test_canonical_directions_are_those_of_cca():
@@ -105,10 +105,10 @@ def test_variates_of_different_directions_are_uncorrelated():
 def test_three_views_share_the_eigenvectors_of_their_projections():
     views = datasets.make_paired(200, views={"a": 9, "b": 8, "c": 7}, random_state=0).views
     A = directions(views, 5, 1e-9)
-    centred = {name: x - x.mean(axis=0) for name, x in views.items()}
-    M = sum(x @ np.linalg.pinv(x) for x in centred.values())  # the MAXVAR criterion
+    centered = {name: x - x.mean(axis=0) for name, x in views.items()}
+    M = sum(x @ np.linalg.pinv(x) for x in centered.values())  # the MAXVAR criterion
     U = np.linalg.eigh(M)[1][:, ::-1][:, :5]
-    for name, x in centred.items():
+    for name, x in centered.items():
         shown = x @ np.linalg.pinv(x) @ U  # what the view sees of each shared direction
         for j in range(5):
             assert abs(np.corrcoef(x @ A[name][:, j], shown[:, j])[0, 1]) > 1 - 1e-6

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from fusehash.errors import ParameterError
-from fusehash.search import HammingIndex, postgres_rows, server
-from fusehash.search.milvus_calls import any_of
+from fusehash.search import HammingIndex
+from fusehash.search.servers import address as server
+from fusehash.search.servers import postgres_rows
+from fusehash.search.servers.milvus_calls import any_of
 
 SECRETS = st.text(st.characters(codec="ascii", min_codepoint=33), min_size=8)
 

@@ -14,7 +14,10 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import fusehash.search
-from fusehash.search import HammingIndex, kernel, multi_index, numpy_kernel, scan
+from fusehash.search import HammingIndex
+from fusehash.search.engines import kernel, scan
+from fusehash.search.engines import numpy as numpy_kernel
+from fusehash.search.engines import tables as multi_index
 
 SOURCES = Path(fusehash.search.__file__).parent
 
@@ -141,9 +144,9 @@ assert threading.active_count() == 1
 def test_threads_and_engines_agree_on_real_sizes() -> None:
     """Clustered codes, which the tables of multi-index hashing suit."""
     rng = np.random.default_rng(5)
-    centres = rng.integers(0, 256, (500, 8), dtype=np.uint8)
+    centers = rng.integers(0, 256, (500, 8), dtype=np.uint8)
     noise = np.packbits(rng.random((60_020, 64)) < 0.04, axis=1)
-    codes = centres[rng.integers(0, 500, 60_020)] ^ noise
+    codes = centers[rng.integers(0, 500, 60_020)] ^ noise
     results = []
     for engine in ("scan", "multi-index", "auto"):
         index = HammingIndex(64, engine=engine)

@@ -16,7 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from fusehash.search import HammingIndex, scan
+from fusehash.search import HammingIndex
+from fusehash.search.engines import scan
 
 SCALE = 10 if os.environ.get("FUSEHASH_STRESS") == "1" else 1
 # Every kind of layout: one word of each size, padded words, an even and an odd number of words, the widest.

@@ -14,7 +14,8 @@ from numpy.testing import assert_array_equal
 
 import servers
 from fusehash.errors import CorruptIndexError, DataError
-from fusehash.search import HammingIndex, IndexServerError, milvus_calls, milvus_search
+from fusehash.search import HammingIndex, IndexServerError
+from fusehash.search.servers import milvus_calls, milvus_search
 
 N_BITS = 64
 STRESS = os.environ.get("FUSEHASH_STRESS") == "1"

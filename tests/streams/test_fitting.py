@@ -58,10 +58,10 @@ def refuses(part: str):
 
 @pytest.fixture(scope="module")
 def models():
-    return {name: hashers.make(name, n_bits=16, random_state=0).fit(ARRAYS) for name in ("agsfh", "regression")}
+    return {name: hashers.make(name, n_bits=16, random_state=0).fit(ARRAYS) for name in ("fusehash", "regression")}
 
 
-@pytest.mark.parametrize(("name", "kind"), [*(("regression", kind) for kind in KINDS), ("agsfh", "function")])
+@pytest.mark.parametrize(("name", "kind"), [*(("regression", kind) for kind in KINDS), ("fusehash", "function")])
 def test_fit_gives_the_codes_of_the_arrays(store, models, name, kind):
     model, expected = hashers.make(name, n_bits=16, random_state=0).fit(store(kind)), models[name]
     np.testing.assert_array_equal(model.codes_, expected.codes_)
@@ -70,7 +70,7 @@ def test_fit_gives_the_codes_of_the_arrays(store, models, name, kind):
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("blocks", "generator", "function")])
-@pytest.mark.parametrize("name", ["agsfh", "regression"])
+@pytest.mark.parametrize("name", ["fusehash", "regression"])
 def test_encode_gives_the_codes_of_the_arrays(store, models, kind, name, tmp_path):
     model, views = models[name], store(kind)
     one, fused = model.encode(ARRAYS["image"], view="image"), model.encode_fused(ARRAYS)
@@ -101,23 +101,23 @@ def test_encode_of_a_dask_array_is_lazy(optional, models):
         return block
 
     X = da.from_array(ARRAYS["image"], chunks=(130, 7)).map_blocks(count, dtype=float, meta=np.empty((0, 0)))
-    codes = models["agsfh"].encode(X, view="image")
+    codes = models["fusehash"].encode(X, view="image")
     assert isinstance(codes, da.Array)
     assert (codes.shape, codes.dtype, codes.chunks[0]) == ((700, 2), np.uint8, X.chunks[0])
     assert computed == []
-    np.testing.assert_array_equal(codes.compute(), models["agsfh"].encode(ARRAYS["image"], view="image"))
-    light = pickle.loads(pickle.dumps(BlockEncoder(models["agsfh"], "image")))
+    np.testing.assert_array_equal(codes.compute(), models["fusehash"].encode(ARRAYS["image"], view="image"))
+    light = pickle.loads(pickle.dumps(BlockEncoder(models["fusehash"], "image")))
     assert len(light.hasher.codes_) == 0  # the codes of the training rows do not travel
-    assert len(models["agsfh"].codes_) == 700
+    assert len(models["fusehash"].codes_) == 700
     np.testing.assert_array_equal(light(ARRAYS["image"][:9]), codes[:9].compute())
     assert light(ARRAYS["image"][:0]).shape == (0, 2)
     with refuses("must have 20 features, as in fit. Got 12 instead."):
-        models["agsfh"].encode(da.from_array(ARRAYS["text"]), view="image")
+        models["fusehash"].encode(da.from_array(ARRAYS["text"]), view="image")
 
 
 @pytest.mark.parametrize("form", [blocks, list, iter])
 def test_encode_of_a_stream_gives_the_codes_of_each_block(models, form, tmp_path):
-    model, stream = models["agsfh"], form if form is blocks else form(blocks())
+    model, stream = models["fusehash"], form if form is blocks else form(blocks())
     codes = model.encode(stream, view="text")
     first = next(codes)
     assert len(first) == 90
@@ -131,7 +131,7 @@ def test_encode_of_a_stream_gives_the_codes_of_each_block(models, form, tmp_path
 
 def test_blocks_may_be_empty_frames_or_one_buffer_filled_anew(models, tmp_path, optional):
     pandas = optional("pandas")
-    model, buffers = models["agsfh"], {name: np.empty((70, matrix.shape[1])) for name, matrix in ARRAYS.items()}
+    model, buffers = models["fusehash"], {name: np.empty((70, matrix.shape[1])) for name, matrix in ARRAYS.items()}
 
     def empty():
         yield {name: matrix[:0] for name, matrix in ARRAYS.items()}
@@ -211,9 +211,9 @@ def test_missing_rows_are_found_in_a_pass_of_blocks(tmp_path, models):
     np.testing.assert_array_equal(stored.block("text", slice(0, 9)), memory.block("text", slice(0, 9)))
     cut = PairedViews(stored.rows([3, 4]), allow_missing=True)
     assert cut.is_present("text").tolist() == [False, True]
-    np.testing.assert_array_equal(models["agsfh"].encode_fused(stored), models["agsfh"].encode_fused(memory))
+    np.testing.assert_array_equal(models["fusehash"].encode_fused(stored), models["fusehash"].encode_fused(memory))
     codes = [
-        hashers.make("agsfh", n_bits=8, random_state=0, missing="allow").fit(views).codes_
+        hashers.make("fusehash", n_bits=8, random_state=0, missing="allow").fit(views).codes_
         for views in (stored.rows(slice(0, 200)), memory.rows(slice(0, 200)))
     ]
     np.testing.assert_array_equal(codes[0], codes[1])

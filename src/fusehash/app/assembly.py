@@ -5,7 +5,8 @@ from __future__ import annotations
 from fastapi import FastAPI
 
 import fusehash
-from fusehash.app import pages, problems, routes
+from fusehash.app import errors as problems
+from fusehash.app import pages, routes
 from fusehash.app.guard import Guard, known_hosts
 from fusehash.app.limits import Limits
 from fusehash.collection import Collection

@@ -16,8 +16,8 @@ import anyio
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from fusehash.app.errors import Problem, answer_to
 from fusehash.app.limits import Limits
-from fusehash.app.problems import Problem, answer_to
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
 ANY_ADDRESS = "*"

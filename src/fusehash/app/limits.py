@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from fusehash.checks import check_integer
+from fusehash.parameters import check_integer
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from starlette.concurrency import run_in_threadpool
 
 import fusehash
 from fusehash.app import records
-from fusehash.app.asking import Memory, check_image
+from fusehash.app.cache import Memory, check_image
+from fusehash.app.errors import Problem
 from fusehash.app.limits import Limits
 from fusehash.app.pages import tagged
-from fusehash.app.problems import Problem
 from fusehash.collection import Collection, Hits, Item, NewItem
 from fusehash.errors import DataError
 

@@ -9,7 +9,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fusehash.checks import check_integer, check_n_bits
 from fusehash.collection import folder, mirror, store
 from fusehash.collection.database import CollectionError, WriterLock
 from fusehash.collection.encoding import EncoderSettings
@@ -23,8 +22,10 @@ from fusehash.collection.succession import Succession
 from fusehash.collection.writing import Change, Plan, Settings, compare
 from fusehash.datasets.folders import NewItem
 from fusehash.errors import DataError
-from fusehash.search import IndexServerError, server
+from fusehash.parameters import check_integer, check_n_bits
+from fusehash.search import IndexServerError
 from fusehash.search.ids import check_ids
+from fusehash.search.servers import address as server
 
 # Past this share of items that the model has not seen, build() learns the codes anew.
 RETRAIN_SHARE = 0.5

@@ -23,7 +23,7 @@ from fusehash.collection.entries import Entry, UnreadableError
 from fusehash.collection.features import Features
 from fusehash.collection.items import Progress
 from fusehash.errors import FusehashError
-from fusehash.parallel import n_cores
+from fusehash.numerics.parallel import n_cores
 
 VIEWS = ("image", "text")
 FIT_IMAGES = 1000  # images that an encoder is fitted on; more do not change a vocabulary

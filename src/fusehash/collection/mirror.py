@@ -29,9 +29,10 @@ from fusehash.collection.database import CollectionError, CorruptCollectionError
 from fusehash.collection.items import Progress
 from fusehash.collection.store import State
 from fusehash.errors import FusehashError
-from fusehash.persistence import write_atomically
-from fusehash.search import HammingIndex, server
+from fusehash.files import write_atomically
+from fusehash.search import HammingIndex
 from fusehash.search.rows import Ids
+from fusehash.search.servers import address as server
 
 FILE = "engine.json"
 _BATCH = 100_000  # codes sent by one call

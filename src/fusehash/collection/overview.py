@@ -63,20 +63,20 @@ def clusters(said: dict[int, set[str]], ids: Ids, codes: Codes, n_bits: int, cou
     if not len(ids):
         return []
     signs = bits.unpack(codes, n_bits).astype(np.float32)
-    centres = _centres(signs, max(1, min(count, len(np.unique(codes, axis=0)), len(ids) // 5 + 1)))
+    centers = _centers(signs, max(1, min(count, len(np.unique(codes, axis=0)), len(ids) // 5 + 1)))
     nearest = np.concatenate(
         [
-            np.argmax(signs[i : i + 4096] @ centres.T - 0.5 * (centres**2).sum(axis=1), axis=1)
+            np.argmax(signs[i : i + 4096] @ centers.T - 0.5 * (centers**2).sum(axis=1), axis=1)
             for i in range(0, len(ids), 4096)
         ]
     )
     everywhere = Counter(word for words in said.values() for word in words)
     groups = []
-    for number in range(len(centres)):
+    for number in range(len(centers)):
         members = np.flatnonzero(nearest == number)
         if not len(members):
             continue
-        typical = members[np.argsort(-(signs[members] @ centres[number]), kind="stable")]
+        typical = members[np.argsort(-(signs[members] @ centers[number]), kind="stable")]
         words = Counter(word for place in members for word in said.get(int(ids[place]), ()))
         groups.append(
             {
@@ -113,7 +113,7 @@ def code_stats(codes: Codes, n_bits: int) -> dict[str, Any]:
     }
 
 
-def _centres(signs: Any, count: int) -> Any:
+def _centers(signs: Any, count: int) -> Any:
     from sklearn.cluster import KMeans
 
     rng = np.random.default_rng(0)

@@ -42,7 +42,7 @@ def held_out_quality(
         return None
     held = min(HELD_OUT, count // 5)
     report(0, 1, "measuring on held-out pairs")
-    model = hashers.make("agsfh", n_bits=n_bits, random_state=seed, callback=report)
+    model = hashers.make("fusehash", n_bits=n_bits, random_state=seed, callback=report)
     try:
         model.fit({view: matrix[held : held + LEARNED] for view, matrix in views.items()})
         return float(model.score({view: matrix[:held] for view, matrix in views.items()}))

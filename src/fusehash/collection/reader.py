@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fusehash import bits
-from fusehash.checks import check_integer
 from fusehash.collection import generations, mirror, overview, store
 from fusehash.collection.database import CollectionError, CorruptCollectionError, Database, check_header
 from fusehash.collection.entries import storable
@@ -25,9 +24,11 @@ from fusehash.collection.store import APPLICATION_ID, FORMAT, State
 from fusehash.collection.words import Said
 from fusehash.collection.writing import Settings, files_of
 from fusehash.errors import DataError
-from fusehash.search import HammingIndex, server
+from fusehash.parameters import check_integer
+from fusehash.search import HammingIndex
 from fusehash.search.ids import HIGHEST
-from fusehash.search.server import IndexGoneError
+from fusehash.search.servers import address as server
+from fusehash.search.servers.address import IndexGoneError
 
 _TRIES = 5
 

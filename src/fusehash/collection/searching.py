@@ -10,7 +10,7 @@ candidates too (words.py), and the score is
 
     (code + 2 said) / 3,   code = 1 - 2 (asymmetric distance) / (sum of all |p_j|),   from -1 to 1,
 
-where an item without a text counts as its neighbours do on average. A text with the very words of the query scores 1.
+where an item without a text counts as its neighbors do on average. A text with the very words of the query scores 1.
 The weight 2 was chosen on held-out captions of photos and emoji, whole and cut to a few words (docs/collections.md).
 Ties: Hamming distance, then id.
 """

@@ -79,7 +79,7 @@ def train(
         except FusehashError:
             pass  # trained anew below
     report(0, 1, "learning codes")
-    model = hashers.make("agsfh", n_bits=n_bits, missing="allow", random_state=seed, callback=report)
+    model = hashers.make("fusehash", n_bits=n_bits, missing="allow", random_state=seed, callback=report)
     model.fit(usable)
     model.set_params(callback=None)
     model.save(path)

@@ -27,7 +27,7 @@ bench_app = typer.Typer(
 
 RUN_EXAMPLE = """Example: fusehash bench run paper/table1 --data ~/data
 
-A first look: fusehash bench run paper/table1 --data ~/data --only agsfh --only regression --bits 32 --seeds 1"""
+A first look: fusehash bench run paper/table1 --data ~/data --only fusehash --only regression --bits 32 --seeds 1"""
 REPORT_EXAMPLE = "Example: fusehash bench report paper/table1 --out report --format html --format csv"
 
 DEFAULT_RESULTS = Path("fusehash-results")

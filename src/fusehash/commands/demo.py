@@ -52,8 +52,8 @@ def demo(
         raise typer.BadParameter("cannot go with --json.", param_hint="'--serve'")
     if serve and not _can_serve():
         raise DataError("Serving needs FastAPI and uvicorn; pip install 'fusehash[serve]' brings them.")
-    methods = ("agsfh", *CONTROLS)
-    models = {name: inputs.make_hasher(name, bits=bits, preset=None, seed=None, params={}) for name in methods}
+    methods = ("fusehash", *CONTROLS)
+    models = {name: inputs.make_hasher(name, bits=bits, seed=None, params={}) for name in methods}
     console, clock = stdout(), _Clock()
     with _place(out) as place:
         items, split, data = clock.of("features", learn_features)

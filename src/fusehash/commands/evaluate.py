@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from fusehash.evaluation import EvaluationResult
     from fusehash.hashers.base import CrossModalHasher
 
-EXAMPLE = """Example: fusehash evaluate wiki.npz --method agsfh --bits 64 --seeds 5
+EXAMPLE = """Example: fusehash evaluate wiki.npz --method fusehash --bits 64 --seeds 5
 
-As in print: fusehash evaluate wiki.npz --preset paper --ties stable
+As in print: fusehash evaluate wiki.npz --method agsfh --ties stable
 
 Files of views: fusehash evaluate image=image.npy text=text.parquet --labels labels.npy"""
 
@@ -38,9 +38,8 @@ class TieRule(str, Enum):
 def evaluate(
     data: inputs.Data,
     folder: inputs.Folder = None,
-    method: inputs.Method = "agsfh",
+    method: inputs.Method = "fusehash",
     bits: inputs.Bits = 64,
-    preset: inputs.Preset = None,
     param: inputs.Params = None,
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds: 0, 1, 2, ...")] = 5,
     protocols: Annotated[str, typer.Option(help="Which protocols, separated by commas.")] = "U,H,HN,FN",
@@ -57,10 +56,10 @@ def evaluate(
     cut = parse_k(k)
     names = tuple(name.strip().upper() for name in protocols.split(",") if name.strip())
     params = inputs.parse_params(param)
-    models = {method: inputs.make_hasher(method, bits=bits, preset=preset, seed=None, params=params)}
+    models = {method: inputs.make_hasher(method, bits=bits, seed=None, params=params)}
     for name in CONTROLS if control else ():
         if name not in models:
-            models[name] = inputs.make_hasher(name, bits=bits, preset=None, seed=None, params={})
+            models[name] = inputs.make_hasher(name, bits=bits, seed=None, params={})
     dataset = inputs.load_data(data, folder, split_seed, n_train, stack_images, labels)
     results = run_all(models, dataset, k=cut, ties=ties.value, protocols=names, seeds=range(seeds))
     if as_json:

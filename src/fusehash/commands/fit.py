@@ -13,7 +13,7 @@ from fusehash.commands.terminal import print_json, progress, stdout
 
 EXAMPLE = """Example: fusehash fit wiki.npz --bits 64 --out wiki.safetensors
 
-By name: fusehash fit wiki --data ~/data --preset paper --param max_iter=20
+By name: fusehash fit wiki --data ~/data --method agsfh --param max_iter=20
 
 Larger than memory: fusehash fit image=image.npy text=text.parquet --bits 64"""
 
@@ -21,9 +21,8 @@ Larger than memory: fusehash fit image=image.npy text=text.parquet --bits 64"""
 def fit(
     data: inputs.Data,
     folder: inputs.Folder = None,
-    method: inputs.Method = "agsfh",
+    method: inputs.Method = "fusehash",
     bits: inputs.Bits = 64,
-    preset: inputs.Preset = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the method.")] = 0,
     param: inputs.Params = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="The model file to write.")] = Path("model.safetensors"),
@@ -34,7 +33,7 @@ def fit(
     as_json: inputs.Json = False,
 ) -> None:
     """Learn codes and hash functions from the training pairs of DATA and save the model."""
-    model = inputs.make_hasher(method, bits=bits, preset=preset, seed=seed, params=inputs.parse_params(param))
+    model = inputs.make_hasher(method, bits=bits, seed=seed, params=inputs.parse_params(param))
     inputs.check_target(out)
     rows = inputs.load_training(data, folder, split_seed, n_train, stack_images, labels)
     started = time.perf_counter()

@@ -58,7 +58,7 @@ class ServerAddress(str):
     suffix = ""
 
     def __str__(self) -> str:
-        from fusehash.search.server import without_secrets
+        from fusehash.search.servers.address import without_secrets
 
         return without_secrets(self)
 
@@ -69,14 +69,14 @@ class ServerAddress(str):
         return False
 
     def exists(self) -> bool:
-        from fusehash.search.server import exists
+        from fusehash.search.servers.address import exists
 
         return exists(self)
 
 
 def place(text: str) -> Any:
     """A path, or the address of a server."""
-    from fusehash.search.server import SCHEMES, is_address, is_other_address, scheme_of
+    from fusehash.search.servers.address import SCHEMES, is_address, is_other_address, scheme_of
 
     if is_other_address(text):  # what follows may hold a password
         raise typer.BadParameter(f"an address must begin with one of {', '.join(SCHEMES)}, not with {scheme_of(text)}")

@@ -45,7 +45,6 @@ NTrain = Annotated[int | None, typer.Option(min=1, help="Training pairs to draw;
 StackImages = Annotated[bool, typer.Option("--stack-images", help="Join all image features into one view.")]
 Method = Annotated[str, typer.Option(help="The method, by name.")]
 Bits = Annotated[int, typer.Option(parser=whole_number, metavar="<int>", help="Length of the codes, a multiple of 8.")]
-Preset = Annotated[str | None, typer.Option(help="Settings of the method, such as paper.")]
 Params = Annotated[
     list[str] | None, typer.Option("--param", metavar="KEY=VALUE", help="A parameter of the method; repeat for more.")
 ]
@@ -84,8 +83,8 @@ def load_data(
         raise typer.BadParameter("files of views need --labels FILE here.", param_hint="'--labels'")
     from fusehash.datasets.layouts import Content
     from fusehash.datasets.loading import GENERIC
+    from fusehash.datasets.normalize import tidy_labels
     from fusehash.datasets.splits import make_split
-    from fusehash.datasets.tidy import tidy_labels
 
     views, known = open_views(files), tidy_labels(read_labels(labels))
     name = "+".join(files)
@@ -188,30 +187,26 @@ def parse_params(given: Sequence[str] | None) -> dict[str, Any]:
     return params
 
 
-def make_hasher(
-    method: str, *, bits: int, preset: str | None, seed: int | None, params: dict[str, Any]
-) -> CrossModalHasher:
+def make_hasher(method: str, *, bits: int, seed: int | None, params: dict[str, Any]) -> CrossModalHasher:
     """An unfitted hasher with the parameters of the command line."""
     from fusehash import hashers
-    from fusehash.checks import check_n_bits
+    from fusehash.parameters import multiple_of
 
-    named = {"n_bits": bits, "random_state": seed, **({} if preset is None else {"preset": preset})}
-    for key, option in (("n_bits", "--bits"), ("preset", "--preset"), ("random_state", "--seed")):
+    named = {"n_bits": bits, "random_state": seed}
+    for key, option in (("n_bits", "--bits"), ("random_state", "--seed")):
         if key in params:
             raise typer.BadParameter(f"{key!r} has an option of its own: {option}.", param_hint="'--param'")
     if method not in hashers.names():
         raise DataError(f"--method must be one of {', '.join(hashers.names())}. Got {method!r} instead.")
     known = hashers.get(method)._get_param_names()
-    if preset is not None and "preset" not in known:
-        raise DataError(f"--preset is for methods with presets. {method} has none.")
     for key in params:
-        if key not in known:
-            free = sorted(set(known) - {"n_bits", "preset", "random_state", "callback"})
+        if key not in known and key not in hashers.get(method).REMOVED:
+            free = sorted(set(known) - {"n_bits", "random_state", "callback"})
             near = get_close_matches(key, free)
             listed = f"such as {', '.join(near)}" if near else f"one of {', '.join(free)}"
             raise DataError(f"--param must name a parameter of {method}, {listed}. Got {key!r} instead.")
     hasher = hashers.make(method, **named, **params)
-    check_n_bits(type(hasher).__name__, bits)  # at once, not after minutes of reading data
+    multiple_of(8).check(type(hasher).__name__, "n_bits", bits)  # at once, not after minutes of reading data
     return hasher
 
 

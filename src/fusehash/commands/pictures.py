@@ -1,4 +1,4 @@
-"""Pictures in a terminal: two pixels a character, the upper as its colour and the lower as its background."""
+"""Pictures in a terminal: two pixels a character, the upper as its color and the lower as its background."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 UPPER, LOWER = "▀", "▄"
-COLOURS = ("truecolor", "256")
+COLORS = ("truecolor", "256")
 GAP = 2
 MIN_SIDE, MAX_SIDE = 8, 24
 OPAQUE = 128  # of 255; what is less shows the terminal's own background
 
 
 def can_show(console: Console) -> bool:
-    """Whether the output is a terminal with enough colours and half blocks in its character set."""
+    """Whether the output is a terminal with enough colors and half blocks in its character set."""
     return (
         console.is_terminal
         and not console.no_color
-        and console.color_system in COLOURS
+        and console.color_system in COLORS
         and console.encoding.lower().startswith("utf")
     )
 
@@ -34,7 +34,7 @@ def fitting_side(width: int, count: int) -> int:
 
 
 def half_blocks(image: bytes, side: int) -> list[Text]:
-    """A PNG, JPEG or WEBP file as ``side / 2`` lines of ``side`` characters; one that is not square is centred."""
+    """A PNG, JPEG or WEBP file as ``side / 2`` lines of ``side`` characters; one that is not square is centered."""
     from rich.color import Color
     from rich.style import Style
     from rich.text import Text
@@ -44,11 +44,11 @@ def half_blocks(image: bytes, side: int) -> list[Text]:
     for top in range(0, side, 2):
         line = Text(no_wrap=True)
         for upper, lower in zip(pixels[top], pixels[top + 1], strict=True):
-            colours = [Color.from_rgb(*pixel[:3]) if pixel[3] >= OPAQUE else None for pixel in (upper, lower)]
-            if colours[0] is not None:
-                line.append(UPPER, Style(color=colours[0], bgcolor=colours[1]))
-            elif colours[1] is not None:
-                line.append(LOWER, Style(color=colours[1]))
+            colors = [Color.from_rgb(*pixel[:3]) if pixel[3] >= OPAQUE else None for pixel in (upper, lower)]
+            if colors[0] is not None:
+                line.append(UPPER, Style(color=colors[0], bgcolor=colors[1]))
+            elif colors[1] is not None:
+                line.append(LOWER, Style(color=colors[1]))
             else:
                 line.append(" ")
         lines.append(line)

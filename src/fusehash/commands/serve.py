@@ -44,7 +44,8 @@ def serve(
         raise typer.BadParameter("needs --writable.", param_hint="'--token-file'")
     token = _token(token_file) if writable else None
     with Collection.open(path, engine=engine) as collection:
-        from fusehash.app import asking, server
+        from fusehash.app import cache as asking
+        from fusehash.app import server
 
         names = (*server.hosts_of(host), *(allow_host or ()))
         app = create_app(collection, writable=writable, token=token, hosts=names)

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fusehash.datasets.tidy import tidy_labels
+from fusehash.datasets.normalize import tidy_labels
 from fusehash.errors import DataError
 from fusehash.views import BLOCK_ROWS, PairedViews
 

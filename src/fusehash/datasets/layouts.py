@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fusehash.datasets.arrays import ArrayFile, NpzFile
-from fusehash.datasets.tidy import tidy_labels, tidy_view
+from fusehash.datasets.normalize import tidy_labels, tidy_view
 from fusehash.errors import DataError
 from fusehash.views import BLOCK_ROWS, to_dense
 

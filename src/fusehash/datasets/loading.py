@@ -68,7 +68,7 @@ def load(
     n_query : how many queries to draw; by default those of the file, else the paper's number
     n_train : how many training pairs to draw; by default those of the file, at most the paper's number
         (5,000 for MIRFlickr25K and NUS-WIDE)
-    stack_images : join the views whose names begin with "image" into one view "image": each feature standardised
+    stack_images : join the views whose names begin with "image" into one view "image": each feature standardized
         on the training pairs, each block divided by the square root of its width, so that all blocks weigh the same
 
     Notes
@@ -147,12 +147,12 @@ def stacked_images(content: Content, train: Any, file: Path) -> dict[str, Any]:
     blocks = [name for name in content.views if name.startswith("image")]
     if not blocks:
         raise DataError(f"Stacking needs a view whose name begins with 'image'. {file.name} has none.")
-    joined = np.concatenate([standardised(content.views[name], train) for name in blocks], axis=1)
+    joined = np.concatenate([standardized(content.views[name], train) for name in blocks], axis=1)
     others = {name: matrix for name, matrix in content.views.items() if name not in blocks}
     return {"image": joined, **others}
 
 
-def standardised(matrix: Any, train: Any) -> Any:
+def standardized(matrix: Any, train: Any) -> Any:
     """One block of features, each with mean 0 and variance 1 on the training rows, the block with total variance 1."""
     dense = np.asarray(matrix.toarray() if hasattr(matrix, "toarray") else matrix, dtype=np.float64)
     mean, spread = dense[train].mean(axis=0), dense[train].std(axis=0)

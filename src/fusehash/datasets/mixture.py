@@ -60,11 +60,11 @@ def random_mixture(
 ) -> ClassMixture:
     """Classes of unequal size, each with several elongated modes.
 
-    ``separation`` is the typical distance between two class centres, in standard deviations of one mode along one
-    direction; the modes of a class lie at half that distance from its centre.
+    ``separation`` is the typical distance between two class centers, in standard deviations of one mode along one
+    direction; the modes of a class lie at half that distance from its center.
     """
     radius = separation / np.sqrt(2)
-    centres = radius * _directions(n_classes, latent_dim, rng)
+    centers = radius * _directions(n_classes, latent_dim, rng)
     offsets = 0.5 * radius * _directions(n_classes * modes, latent_dim, rng)
     stretch = np.geomspace(0.5, 2.0, latent_dim)
     stretch /= np.sqrt(np.mean(stretch**2))
@@ -76,7 +76,7 @@ def random_mixture(
     )
     return ClassMixture(
         weights=size / size.sum(),
-        means=np.repeat(centres, modes, axis=0) + offsets,
+        means=np.repeat(centers, modes, axis=0) + offsets,
         factors=factors,
         class_of=np.repeat(np.arange(n_classes), modes),
     )

@@ -34,7 +34,7 @@ class SyntheticDataset(PairedDataset):
     def oracle(self, queries: Any = None, items: Any = None) -> Floats:
         """Probability that a query and an item share a class, given their true latent positions: (queries, items).
 
-        Exact for the mixture. To rank by it maximises the expected precision at every cut (the probability ranking
+        Exact for the mixture. To rank by it maximizes the expected precision at every cut (the probability ranking
         principle), among all rankings that may know the classes but not the labels of the items; codes learned from
         noisy views see less. By default the queries and the database of the split.
         """
@@ -81,7 +81,7 @@ def make_paired(
     views : how many views, or name -> number of features
     latent_dim : dimensions of the shared space
     modes : Gaussian components of each class
-    separation : typical distance of class centres in standard deviations of a mode; smaller is harder for everyone
+    separation : typical distance of class centers in standard deviations of a mode; smaller is harder for everyone
     noise : standard deviation of the noise in a feature, relative to the feature's own; smaller is easier for methods
     nuisance : strength of what a view shows beside the shared space
     nonlinear : look through a random tanh network; False: through a random linear map
@@ -152,8 +152,8 @@ def _factors(latent: Floats, nuisance: float, rng: np.random.Generator) -> Float
     basis = np.linalg.qr(rng.standard_normal((dim, dim)))[0]
     shared = (latent - latent.mean(axis=0)) / latent.std() @ basis * gains
     own_dim = max(1, dim // 2)
-    centres = 1.5 * rng.standard_normal((NUISANCE_CLUSTERS, own_dim))
-    own = centres[rng.integers(NUISANCE_CLUSTERS, size=n_rows)] + rng.standard_normal((n_rows, own_dim))
+    centers = 1.5 * rng.standard_normal((NUISANCE_CLUSTERS, own_dim))
+    own = centers[rng.integers(NUISANCE_CLUSTERS, size=n_rows)] + rng.standard_normal((n_rows, own_dim))
     own *= nuisance * np.sqrt((shared**2).sum() / (own**2).sum())
     return np.concatenate([shared, own], axis=1)
 

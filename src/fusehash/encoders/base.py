@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import NotFittedError
 
-from fusehash.checks import check_integer
 from fusehash.errors import DataError
-from fusehash.parallel import map_blocks, one_blas_thread
+from fusehash.numerics.parallel import map_blocks, one_blas_thread
+from fusehash.parameters import check_integer
 
 Single: TypeAlias = NDArray[np.float32]
 Progress: TypeAlias = Callable[[int, int, str], None]

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from fusehash.checks import check_integer
 from fusehash.encoders.base import Batch, Encoder, Progress, Single, check_jobs
 from fusehash.encoders.images import ImageEncoder
 from fusehash.encoders.pixels import unit_rows
 from fusehash.encoders.reading import MAX_PIXELS
 from fusehash.encoders.texts import TextEncoder
 from fusehash.errors import DataError, ParameterError
+from fusehash.parameters import check_integer
 
 if TYPE_CHECKING:
     from PIL.Image import Image

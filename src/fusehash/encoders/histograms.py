@@ -1,4 +1,4 @@
-"""Colour, gradient and texture histograms of one small image, in NumPy.
+"""Color, gradient and texture histograms of one small image, in NumPy.
 
 Each sums over the cells of a grid, sums to 1, and is a few milliseconds of work for an image of 224 x 168 pixels.
 """
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
-# colour: 8 greys, and for what has colour 8 hues x 2 saturations x 3 brightnesses
-HUES, GREYS = 8, 8
-COLOURS = GREYS + HUES * 2 * 3
-COLOUR_GRIDS = (1, 2)
-FAINT, STRONG = 32, 112  # saturation (of 255) from which a pixel has a colour, and a strong one
+# color: 8 grays, and for what has color 8 hues x 2 saturations x 3 brightnesses
+HUES, GRAYS = 8, 8
+COLORS = GRAYS + HUES * 2 * 3
+COLOR_GRIDS = (1, 2)
+FAINT, STRONG = 32, 112  # saturation (of 255) from which a pixel has a color, and a strong one
 
 # gradients: 9 directions without sign on a 4 x 4 grid, of the image and of a quarter of it
 DIRECTIONS = 9
@@ -32,27 +32,27 @@ GRADIENT_SCALES = (1, 4)
 PATTERNS = 59
 TEXTURE_GRID = 2
 TEXTURE_SCALES = (1, 2)
-CONTRAST = 3  # a neighbour counts as brighter from here on; less is noise of the camera
+CONTRAST = 3  # a neighbor counts as brighter from here on; less is noise of the camera
 
-N_COLOUR = COLOURS * sum(n * n for n in COLOUR_GRIDS)
+N_COLOR = COLORS * sum(n * n for n in COLOR_GRIDS)
 N_GRADIENT = DIRECTIONS * GRADIENT_GRID**2 * len(GRADIENT_SCALES)
 N_TEXTURE = PATTERNS * TEXTURE_GRID**2 * len(TEXTURE_SCALES)
 
 
-def colour(image: Image) -> Floats:
-    """How much of each colour there is: in the whole image, and in each quarter."""
+def color(image: Image) -> Floats:
+    """How much of each color there is: in the whole image, and in each quarter."""
     hsv = np.asarray(image.convert("HSV")).astype(np.intp)
     hue, saturation, value = hsv[..., 0], hsv[..., 1], hsv[..., 2]
-    chromatic = GREYS + (hue * HUES // 256 * 2 + (saturation >= STRONG)) * 3 + value * 3 // 256
-    place = np.where(saturation < FAINT, value * GREYS // 256, chromatic)
-    return _unit_sum([_in_cells(place, COLOURS, n, None) for n in COLOUR_GRIDS])
+    chromatic = GRAYS + (hue * HUES // 256 * 2 + (saturation >= STRONG)) * 3 + value * 3 // 256
+    place = np.where(saturation < FAINT, value * GRAYS // 256, chromatic)
+    return _unit_sum([_in_cells(place, COLORS, n, None) for n in COLOR_GRIDS])
 
 
-def gradient(grey: Image) -> Floats:
+def gradient(gray: Image) -> Floats:
     """Strength of edges by direction; each vote is shared by the two nearest directions."""
     parts = []
     for scale in GRADIENT_SCALES:
-        brightness = np.asarray(shrink(grey, scale), dtype=np.float64)
+        brightness = np.asarray(shrink(gray, scale), dtype=np.float64)
         down, right = _differences(brightness, 0), _differences(brightness, 1)
         angle = np.mod(np.arctan2(down, right), np.pi) * (DIRECTIONS / np.pi)
         lower = np.floor(angle).astype(np.intp)
@@ -64,11 +64,11 @@ def gradient(grey: Image) -> Floats:
     return _unit_sum(parts)
 
 
-def texture(grey: Image) -> Floats:
-    """Which of its eight neighbours are brighter than a pixel, as a pattern; how often each pattern occurs."""
+def texture(gray: Image) -> Floats:
+    """Which of its eight neighbors are brighter than a pixel, as a pattern; how often each pattern occurs."""
     parts = []
     for scale in TEXTURE_SCALES:
-        brightness = np.asarray(shrink(grey, scale)).astype(np.int16)
+        brightness = np.asarray(shrink(gray, scale)).astype(np.int16)
         height, width = brightness.shape
         framed = np.pad(brightness, 1, mode="edge")
         threshold = brightness + CONTRAST

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from fusehash.checks import check_integer, resolve_seed, stream
 from fusehash.encoders import histograms, visual_words
 from fusehash.encoders.base import Batch, Encoder, Progress, Single, check_jobs, gather
 from fusehash.encoders.reading import MAX_PIXELS, ImageError, open_image
 from fusehash.errors import DataError
+from fusehash.parameters import check_integer, resolve_seed, rng_for
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -65,7 +65,7 @@ class ImageEncoder(Encoder):
 class SiftEncoder(ImageEncoder):
     """Bag of visual words: how often each of `n_words` typical SIFT descriptors occurs. Rows sum to 1.
 
-    The words are k-means centres of descriptors from up to 1,000 of the images; 128 of them are what the image view of
+    The words are k-means centers of descriptors from up to 1,000 of the images; 128 of them are what the image view of
     the Wiki data set is made of. An image without any keypoint gets the same share for every word.
 
     Parameters
@@ -140,7 +140,7 @@ class SiftEncoder(ImageEncoder):
         """The images to learn from, in the order they came."""
         if n_items <= FIT_IMAGES:
             return list(range(n_items))
-        return [int(place) for place in np.sort(stream(seed, "images").permutation(n_items)[:FIT_IMAGES])]
+        return [int(place) for place in np.sort(rng_for(seed, "images").permutation(n_items)[:FIT_IMAGES])]
 
     def _sample(self, image: Image, seed: int) -> Single:
         small = self._working_size(image).convert("L")
@@ -170,12 +170,12 @@ class SiftEncoder(ImageEncoder):
     def _features(self, image: Image) -> Single:
         return self._words(self._working_size(image).convert("L")).astype(np.float32)
 
-    def _words(self, grey: Image) -> Any:
-        return visual_words.histogram(visual_words.descriptors(grey, self.n_keypoints), self.words_)
+    def _words(self, gray: Image) -> Any:
+        return visual_words.histogram(visual_words.descriptors(gray, self.n_keypoints), self.words_)
 
 
 class ClassicalEncoder(SiftEncoder):
-    """Colour, gradient and texture histograms and a bag of SIFT visual words, side by side.
+    """Color, gradient and texture histograms and a bag of SIFT visual words, side by side.
 
     Each of the four blocks is a histogram h with sum 1 and stands as sqrt(h) / 2, so that every row has length 1 and
     Euclidean distance is the Hellinger distance of the histograms, all four weighing the same.
@@ -195,7 +195,7 @@ class ClassicalEncoder(SiftEncoder):
     """
 
     name: ClassVar[str] = "classical"
-    summary: ClassVar[str] = "colour, gradient and texture histograms and SIFT visual words"
+    summary: ClassVar[str] = "color, gradient and texture histograms and SIFT visual words"
 
     def check_usable(self) -> None:
         """The parameters alone: the default is there also where nobody has images, nor OpenCV."""
@@ -221,12 +221,12 @@ class ClassicalEncoder(SiftEncoder):
         )
 
     def _width(self) -> int:
-        return histograms.N_COLOUR + histograms.N_GRADIENT + histograms.N_TEXTURE + len(self.words_)
+        return histograms.N_COLOR + histograms.N_GRADIENT + histograms.N_TEXTURE + len(self.words_)
 
     def _features(self, image: Image) -> Single:
         small = self._working_size(image)
-        grey = small.convert("L")
-        blocks = [histograms.colour(small), histograms.gradient(grey), histograms.texture(grey)]
+        gray = small.convert("L")
+        blocks = [histograms.color(small), histograms.gradient(gray), histograms.texture(gray)]
         if len(self.words_):
-            blocks.append(self._words(grey))
+            blocks.append(self._words(gray))
         return np.sqrt(np.concatenate(blocks) / len(blocks)).astype(np.float32)

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from fusehash.checks import check_integer
 from fusehash.encoders.base import Batch, Encoder, Progress, Single, check_jobs
 from fusehash.encoders.images import ImageEncoder
 from fusehash.encoders.onnx_files import digest, load_tokenizer, session
-from fusehash.encoders.pixels import check_three, normalised_pixels, unit_rows
+from fusehash.encoders.pixels import check_three, normalized_pixels, unit_rows
 from fusehash.encoders.reading import MAX_PIXELS
 from fusehash.encoders.texts import TextEncoder
 from fusehash.errors import DataError, ParameterError
+from fusehash.parameters import check_integer
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -195,7 +195,7 @@ class OnnxImageEncoder(OnnxEncoder, ImageEncoder):
         return 2 * self.size
 
     def _features(self, image: Image) -> Single:
-        return normalised_pixels(image, self.size, self.mean, self.std)
+        return normalized_pixels(image, self.size, self.mean, self.std)
 
 
 class OnnxTextEncoder(OnnxEncoder, TextEncoder):

@@ -1,4 +1,4 @@
-"""What pretrained image encoders want: a square of numbers, centred and scaled."""
+"""What pretrained image encoders want: a square of numbers, centered and scaled."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
-def normalised_pixels(image: Image, size: int, mean: Any, std: Any) -> Single:
+def normalized_pixels(image: Image, size: int, mean: Any, std: Any) -> Single:
     """(3, size, size): shorter side to `size`, middle cut out, (x - mean) / std of values in 0..1."""
     from PIL.Image import Resampling
 
@@ -23,8 +23,8 @@ def normalised_pixels(image: Image, size: int, mean: Any, std: Any) -> Single:
     left, top = (image.width - side) / 2, (image.height - side) / 2
     square = image.resize((size, size), Resampling.BICUBIC, box=(left, top, left + side, top + side))
     values = np.asarray(square, dtype=np.float32) / np.float32(255.0)
-    centred = (values - np.asarray(mean, dtype=np.float32)) / np.asarray(std, dtype=np.float32)
-    return np.ascontiguousarray(centred.transpose(2, 0, 1))
+    centered = (values - np.asarray(mean, dtype=np.float32)) / np.asarray(std, dtype=np.float32)
+    return np.ascontiguousarray(centered.transpose(2, 0, 1))
 
 
 def unit_rows(rows: Single) -> Single:
@@ -34,7 +34,7 @@ def unit_rows(rows: Single) -> Single:
 
 
 def check_three(owner: str, name: str, value: Any, *, positive: bool = False) -> None:
-    """Three finite numbers, one for each colour."""
+    """Three finite numbers, one for each color."""
     try:
         numbers = list(value)
         good = len(numbers) == 3 and all(isinstance(x, Real) and np.isfinite(float(x)) for x in numbers)

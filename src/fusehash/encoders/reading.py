@@ -148,7 +148,7 @@ def _to_rgb(image: Image) -> Image:
 
 
 def _to_bytes(values: Any, *, whole: bool) -> Any:
-    """Deep grey values to 0..255. Their scale is not told by the file: the smallest usual one that holds them all."""
+    """Deep gray values to 0..255. Their scale is not told by the file: the smallest usual one that holds them all."""
     # 16-bit files come as "I;16"; dividing by 257 maps 65,535 to 255.
     numbers = np.nan_to_num(np.asarray(values, dtype=np.float64), nan=0.0, posinf=0.0, neginf=0.0).clip(0)
     if values.dtype.itemsize == 2:

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 
-from fusehash.checks import check_integer, resolve_seed, stream
 from fusehash.encoders.base import Batch, Encoder, Progress, Single
 from fusehash.errors import DataError
+from fusehash.parameters import check_integer, resolve_seed, rng_for
 
 MAX_WORDS, MAX_GRAMS = 20_000, 20_000
 # Of few texts every term is kept; of many, those that occur once say nothing about the others.
@@ -179,7 +179,7 @@ def leading(X: Any, n_components: int, seed: int) -> Single:
     from sklearn.utils.extmath import randomized_svd
 
     rank = min(n_components, *X.shape)
-    random = np.random.RandomState(int(stream(seed, "components").integers(2**31)))
+    random = np.random.RandomState(int(rng_for(seed, "components").integers(2**31)))
     _, S, Vt = randomized_svd(X, rank, n_iter=5, random_state=random)
     keep = max(1, int(np.sum(SMALL * S[0] < S)))
     return np.ascontiguousarray(Vt[:keep].T, dtype=np.float32)

@@ -10,10 +10,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.special import psi
 
-from fusehash.checks import check_integer, resolve_seed, stream
 from fusehash.encoders.base import Progress, Single
 from fusehash.encoders.texts import TextEncoder, clean, counter, known_terms
 from fusehash.errors import DataError
+from fusehash.parameters import check_integer, resolve_seed, rng_for
 
 Floats = NDArray[np.float64]
 
@@ -30,7 +30,7 @@ class LdaEncoder(TextEncoder):
 
         theta = exp(psi(gamma)),   gamma = a + theta * ((n / (theta E)) E')
 
-    normalised to sum 1; a row stops when the mean change of its gamma is below 1e-3, whatever the other rows do.
+    normalized to sum 1; a row stops when the mean change of its gamma is below 1e-3, whatever the other rows do.
     A text without any known word is a row of zeros; one without any character is a row of NaN.
 
     Parameters
@@ -69,7 +69,7 @@ class LdaEncoder(TextEncoder):
         if not self.words_:
             raise DataError(f"{type(self).__name__} needs texts with words of two letters or more. There are none.")
         self.__dict__.pop("_runtime", None)
-        random = np.random.RandomState(int(stream(resolve_seed(self.random_state), "topics").integers(2**31)))
+        random = np.random.RandomState(int(rng_for(resolve_seed(self.random_state), "topics").integers(2**31)))
         model = LatentDirichletAllocation(self.n_topics, max_iter=self.max_iter, random_state=random)
         model.fit(self._counts(texts))
         self.topics_ = np.ascontiguousarray(model.exp_dirichlet_component_, dtype=np.float64)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fusehash.checks import stream
 from fusehash.encoders.base import Single
 from fusehash.errors import DataError
+from fusehash.parameters import rng_for
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -32,9 +32,9 @@ def sift_module() -> Any:
     return cv2
 
 
-def descriptors(grey: Image, n_keypoints: int) -> Single:
+def descriptors(gray: Image, n_keypoints: int) -> Single:
     """The SIFT descriptors (m, 128) of the strongest keypoints, as square roots of histograms (RootSIFT)."""
-    pixels = np.asarray(grey)
+    pixels = np.asarray(gray)
     if min(pixels.shape) < MIN_SIDE:
         return np.zeros((0, WIDTH), dtype=np.float32)
     # A detector of its own for each call: they are cheap, and several threads call this.
@@ -49,19 +49,19 @@ def sample(found: Single, seed: int) -> Single:
     """A few descriptors of one image; which ones depends on the seed and their number alone."""
     if len(found) <= SAMPLE_PER_IMAGE:
         return found
-    order = stream(seed, "descriptors").permutation(len(found))
+    order = rng_for(seed, "descriptors").permutation(len(found))
     return found[np.sort(order[:SAMPLE_PER_IMAGE])]
 
 
 def learn_words(sampled: Single, n_words: int, seed: int) -> Single:
-    """The words (n, 128): k-means centres. Fewer where there are fewer different descriptors."""
+    """The words (n, 128): k-means centers. Fewer where there are fewer different descriptors."""
     from sklearn.cluster import MiniBatchKMeans
     from threadpoolctl import threadpool_limits
 
     different = np.unique(sampled, axis=0)
     if len(different) <= n_words:
         return different
-    random = np.random.RandomState(int(stream(seed, "words").integers(2**31)))
+    random = np.random.RandomState(int(rng_for(seed, "words").integers(2**31)))
     means = MiniBatchKMeans(n_words, batch_size=2048, max_iter=30, n_init=1, random_state=random)
     with threadpool_limits(1):  # sums over several threads round differently
         return np.ascontiguousarray(means.fit(different).cluster_centers_, dtype=np.float32)

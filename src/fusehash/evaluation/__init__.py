@@ -9,9 +9,9 @@ from fusehash.evaluation.curves import (
     precision_recall_by_radius,
     precision_recall_by_rank,
 )
-from fusehash.evaluation.gain import ndcg, ndcg_per_query
+from fusehash.evaluation.map_rules import MAP_RULES, MapRule
+from fusehash.evaluation.ndcg import ndcg, ndcg_per_query
 from fusehash.evaluation.pairs import pair_auc, pair_recall
-from fusehash.evaluation.presets import MAP_RULES, MapRule
 from fusehash.evaluation.protocols import PROTOCOLS
 from fusehash.evaluation.relevance import Relevance
 from fusehash.evaluation.result import EvaluationResult, Score

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fusehash.evaluation import tie_kernels
 from fusehash.evaluation.checks import ORDER, Ties, check_k, check_ties
-from fusehash.evaluation.presets import MapRule, get_rule
+from fusehash.evaluation.map_rules import MapRule, get_rule
 from fusehash.evaluation.ranking import Ranking
 from fusehash.evaluation.relevance import Relevant, as_relevance
 

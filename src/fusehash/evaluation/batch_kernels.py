@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from fusehash.compiling import compiled
 from fusehash.evaluation.kernels import break_ties_in_order, group_hits, hamming_levels, partner_position
 from fusehash.evaluation.tie_kernels import expected_ap
+from fusehash.numerics.compiled import compiled
 
 
 @compiled()

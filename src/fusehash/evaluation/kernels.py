@@ -15,7 +15,7 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from fusehash.compiling import compiled
+from fusehash.numerics.compiled import compiled
 
 
 @intrinsic

@@ -37,7 +37,7 @@ def pair_recall(
 
 
 def pair_auc(query_codes: Any, database_codes: Any) -> float:
-    """1 - mean normalised rank of the true partner; ties count half, so a constant code scores exactly 1/2."""
+    """1 - mean normalized rank of the true partner; ties count half, so a constant code scores exactly 1/2."""
     ranking = Ranking(query_codes, database_codes)
     nearer, _, tied = _partner_positions(ranking)
     if ranking.n_items < 2:

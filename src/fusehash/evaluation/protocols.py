@@ -1,4 +1,4 @@
-"""The four protocols: which rows are learnt from, which are searched, and how the searched items get their codes.
+"""The four protocols: which rows are learned from, which are searched, and how the searched items get their codes.
 
 U   the training pairs, by the codes that training gave them (both modalities are in them)
 H   the training items, each hashed from the searched view alone
@@ -50,7 +50,7 @@ class Dataset(Protocol):
 
 @dataclass(frozen=True)
 class SearchProtocol:
-    """codes: "unified" (learnt in training), "hashed" (from the searched view) or "fused" (from all views)."""
+    """codes: "unified" (learned in training), "hashed" (from the searched view) or "fused" (from all views)."""
 
     name: str
     new_items: bool
@@ -145,7 +145,7 @@ def database_rule(name: str, *, by_half: bool) -> str:
     if not protocol.new_items:
         return protocol.sentence + "."
     where = (
-        "a seeded half of the training rows was learnt from and the other half searched"
+        "a seeded half of the training rows was learned from and the other half searched"
         if by_half
         else "the database rows outside the training rows were searched"
     )

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fusehash.bits import check_codes, n_bytes
 from fusehash.errors import DataError
 from fusehash.evaluation import batch_kernels, kernels
-from fusehash.parallel import n_cores
+from fusehash.numerics.parallel import n_cores
 
 # Entries of relevance (one byte to eight each) that a block of queries may hold at once, per thread.
 BLOCK_ENTRIES = 1 << 22

@@ -17,7 +17,7 @@ from fusehash.errors import DataError, ParameterError
 from fusehash.evaluation import coding
 from fusehash.evaluation.ap import average_precision
 from fusehash.evaluation.checks import Ties, check_k, check_ties
-from fusehash.evaluation.presets import MAP_RULES
+from fusehash.evaluation.map_rules import MAP_RULES
 from fusehash.evaluation.protocols import (
     PROTOCOLS,
     Dataset,
@@ -86,8 +86,8 @@ def evaluate(
             report(f"seed {seed}: fit on {len(stage.learn)} pairs")
             fitted = _with_seed(model, seed)
             started = time.perf_counter()
-            learnt_labels = (labels[stage.learn],) if getattr(fitted, "supervised", False) else ()
-            fitted.fit(dataset.views.rows(stage.learn), *learnt_labels)
+            learned_labels = (labels[stage.learn],) if getattr(fitted, "supervised", False) else ()
+            fitted.fit(dataset.views.rows(stage.learn), *learned_labels)
             fit_seconds.setdefault(stage.name, []).append(time.perf_counter() - started)
         coded = _Coded(fitted, dataset, split, stage, asymmetric=asymmetric)
         for name in stage.searched:
@@ -165,7 +165,7 @@ class _Coded:
         codes = self._model.codes_
         if len(codes) != n_rows:
             raise DataError(
-                f"The model must have learnt a code for each of the {n_rows} training rows. Got {len(codes)}."
+                f"The model must have learned a code for each of the {n_rows} training rows. Got {len(codes)}."
             )
         return codes
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fusehash.compiling import compiled
+from fusehash.numerics.compiled import compiled
 
 
 @compiled()

@@ -134,7 +134,7 @@ LATEX_HEAD = r"""% Made by fusehash. Needs \usepackage{multirow} and \usepackage
 
 
 def latex_text(tables: Sequence[Table]) -> str:
-    """Every table in the layout of the paper: tasks x methods x bits, horizontal lines, the printed value in grey."""
+    """Every table in the layout of the paper: tasks x methods x bits, horizontal lines, the printed value in gray."""
     return LATEX_HEAD + "\n".join(_latex_table(table) for table in tables)
 
 
@@ -154,7 +154,7 @@ def _latex_table(table: Table) -> str:
     lead = 2 if tasks else 1
     caption = f"{table.title}." + (f" {PROTOCOLS[table.protocol].sentence}." if table.protocol else "")
     if table.has_printed:
-        caption += " In grey: the printed value."
+        caption += " In gray: the printed value."
     if table.marked:
         caption += f" {significance.SENTENCE}"
     lines = [

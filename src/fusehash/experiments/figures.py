@@ -1,8 +1,8 @@
-"""Charts as inline SVG: readable in black and white, by colour-blind people, in light and in dark.
+"""Charts as inline SVG: readable in black and white, by color-blind people, in light and in dark.
 
-Every line has a colour (Okabe and Ito), a marker, a dash pattern and its name at its end. Text stays text. Nothing is
-fetched: a chart takes its font and its neutral colours from the page around it, and its other colours from the page's
-variables --s0 ... --s6, with the colour itself to fall back on.
+Every line has a color (Okabe and Ito), a marker, a dash pattern and its name at its end. Text stays text. Nothing is
+fetched: a chart takes its font and its neutral colors from the page around it, and its other colors from the page's
+variables --s0 ... --s6, with the color itself to fall back on.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ Floats: TypeAlias = NDArray[np.float64]
 Scale: TypeAlias = Literal["linear", "log", "log2", "ordinal"]
 Kind: TypeAlias = Literal["ours", "method", "supervised", "control"]
 
-INK, GRID, QUIET = "#1a1b1c", "#c0c1c2", "#8a8b8c"  # stand for colours of the page
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", INK)
+INK, GRID, QUIET = "#1a1b1c", "#c0c1c2", "#8a8b8c"  # stand for colors of the page
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", INK)
 MARKERS = ("o", "s", "^", "D", "v", "X", "P", "<", ">", "p", "h", "*")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (1.2, 1.4)), (0, (6, 1.5, 1.2, 1.5)), (0, (3, 1, 1, 1, 1, 1)))
-BAR_COLOURS: dict[Kind, str] = {"ours": COLOURS[0], "method": "#9db7cb", "supervised": COLOURS[4], "control": QUIET}
-PAGE_COLOURS = {
+BAR_COLORS: dict[Kind, str] = {"ours": COLORS[0], "method": "#9db7cb", "supervised": COLORS[4], "control": QUIET}
+PAGE_COLORS = {
     INK: "currentColor",
     GRID: "var(--grid, #d5d7da)",
     QUIET: "var(--quiet, #8a8b8c)",
-    BAR_COLOURS["method"]: "var(--bar, #9db7cb)",
-    **{colour: f"var(--s{i}, {colour})" for i, colour in enumerate(COLOURS[:-1])},
+    BAR_COLORS["method"]: "var(--bar, #9db7cb)",
+    **{color: f"var(--s{i}, {color})" for i, color in enumerate(COLORS[:-1])},
 }
 WIDTH, HEIGHT, FONT = 400.0, 290.0, 9.5  # points
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -48,7 +48,7 @@ LABEL_STEP = 10.5  # between two names at the ends of lines
 class Style:
     """How a line is drawn everywhere on the page."""
 
-    colour: str
+    color: str
     marker: str
     dash: Any
     width: float = 1.4
@@ -78,9 +78,9 @@ class Bar:
 
 
 def style(index: int, *, strong: bool = False) -> Style:
-    """The style of the index-th line: colour, marker and dash turn at different speeds, so that 420 differ."""
+    """The style of the index-th line: color, marker and dash turn at different speeds, so that 420 differ."""
     return Style(
-        COLOURS[index % len(COLOURS)],
+        COLORS[index % len(COLORS)],
         MARKERS[index % len(MARKERS)],
         DASHES[index % len(DASHES)],
         width=2.3 if strong else 1.4,
@@ -139,10 +139,10 @@ def line_chart(
         look = line.style
         if line.spread is not None:
             s = np.nan_to_num(np.asarray(line.spread, dtype=np.float64)[np.isfinite(np.asarray(line.y, dtype=float))])
-            axes.fill_between(place, y - s, y + s, color=look.colour, alpha=0.15, linewidth=0)
+            axes.fill_between(place, y - s, y + s, color=look.color, alpha=0.15, linewidth=0)
         axes.plot(
-            place, y, color=look.colour, linestyle=look.dash, linewidth=look.width, marker=look.marker, markersize=4.6,
-            markevery=every, markeredgecolor=look.colour, markerfacecolor=look.colour,
+            place, y, color=look.color, linestyle=look.dash, linewidth=look.width, marker=look.marker, markersize=4.6,
+            markevery=every, markeredgecolor=look.color, markerfacecolor=look.color,
         )  # fmt: skip
     _scale_axes(axes, lines, x_scale, y_scale)
     axes.set_xlabel(x_label, color=INK, labelpad=3)
@@ -168,8 +168,8 @@ def bar_chart(bars: Sequence[Bar], *, title: str, x_label: str, description: str
         value = bar.value if math.isfinite(bar.value) else 0.0
         hollow = bar.kind == "control"
         axes.barh(
-            at, value, height=0.68, color="none" if hollow else BAR_COLOURS[bar.kind], linewidth=0.8 if hollow else 0,
-            edgecolor=BAR_COLOURS[bar.kind], hatch="////" if hollow else None,
+            at, value, height=0.68, color="none" if hollow else BAR_COLORS[bar.kind], linewidth=0.8 if hollow else 0,
+            edgecolor=BAR_COLORS[bar.kind], hatch="////" if hollow else None,
         )  # fmt: skip
         if math.isfinite(bar.spread) and bar.spread > 0:
             axes.errorbar(value, at, xerr=bar.spread, color=INK, linewidth=0.9, capsize=2)
@@ -261,10 +261,10 @@ def _name_line_ends(axes: Any, lines: Sequence[Line], x_scale: Scale) -> None:
     for height, (y_point, x_point, line) in zip(heights, ends, strict=True):
         axes.annotate(
             line.label, xy=(x_point, y_point), xycoords="figure points", xytext=(edge + 13, height),
-            textcoords="figure points", va="center", ha="left", color=line.style.colour, fontsize=FONT - 1.2,
+            textcoords="figure points", va="center", ha="left", color=line.style.color, fontsize=FONT - 1.2,
             fontweight="bold" if line.style.width > 2 else "normal", annotation_clip=False,
             arrowprops={
-                "arrowstyle": "-", "color": line.style.colour, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 3,
+                "arrowstyle": "-", "color": line.style.color, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 3,
                 "relpos": (0.0, 0.5),
             },
         )  # fmt: skip
@@ -278,14 +278,14 @@ def _list_names(axes: Any, lines: Sequence[Line]) -> None:
         fontsize=FONT - 1.2, handlelength=2.6, labelspacing=0.35, borderaxespad=0.4,
     )  # fmt: skip
     for text, line in zip(legend.get_texts(), lines, strict=True):
-        text.set_color(line.style.colour)
+        text.set_color(line.style.color)
         text.set_fontweight("bold" if line.style.width > 2 else "normal")
 
 
 def _spread_out(places: Sequence[float], step: float, low: float) -> list[float]:
     """The least squares places in the same order that lie at least `step` apart and not below `low`.
 
-    With z_i = place_i - i step this is isotonic regression: neighbours that collide are pooled at their mean.
+    With z_i = place_i - i step this is isotonic regression: neighbors that collide are pooled at their mean.
     """
     groups: list[tuple[float, int]] = []
     for i, place in enumerate(places):
@@ -298,7 +298,7 @@ def _spread_out(places: Sequence[float], step: float, low: float) -> list[float]
 
 
 def _svg(figure: Any, title: str, description: str) -> str:
-    """The figure as an <svg> element without prologue, metadata, fixed size or colours that fight the page."""
+    """The figure as an <svg> element without prologue, metadata, fixed size or colors that fight the page."""
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()
@@ -307,8 +307,8 @@ def _svg(figure: Any, title: str, description: str) -> str:
     # Older versions of matplotlib write one "font:", newer ones its parts.
     text = re.sub(r'font: ([^;"]*?)([\d.]+)px [^;"]+', _page_font, text)
     text = re.sub(r'font-family: [^;"]+', "font-family: inherit", text)
-    for colour, name in PAGE_COLOURS.items():
-        text = text.replace(colour, name)
+    for color, name in PAGE_COLORS.items():
+        text = text.replace(color, name)
     width, height = (round(float(size) * 72, 1) for size in figure.get_size_inches())
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '

@@ -13,6 +13,7 @@ from fusehash.experiments.figures import Bar, Line, Style
 from fusehash.experiments.metrics import CONVERGENCE_BITS, CURVE_BITS, Direction, Floats, Results, bits_for
 from fusehash.experiments.spec import Series
 from fusehash.experiments.tables import Table, arrow, metric_name
+from fusehash.hashers.catalogue import OURS
 
 OVERVIEW_BITS = 64
 SMALL = (285.0, 215.0)
@@ -29,7 +30,7 @@ class Chart:
 
 def styles(lines: Sequence[Series]) -> dict[str, Style]:
     """label -> how it is drawn: the same in every chart of a page."""
-    return {one.label: figures.style(i, strong=one.method == "agsfh") for i, one in enumerate(lines)}
+    return {one.label: figures.style(i, strong=one.method in OURS) for i, one in enumerate(lines)}
 
 
 def overview(results: Results, table: Table) -> list[Chart]:
@@ -93,7 +94,7 @@ def convergence(results: Results) -> list[Chart]:
     """The objective after every iteration, divided by the number of training pairs and by its largest value."""
     lines, bits = [], _chart_bits(results, CONVERGENCE_BITS)
     for one, look in _drawn(results, bits):
-        found = [_normalised(values) for values in results.objectives(one, bits) if len(values) > 1]
+        found = [_normalized(values) for values in results.objectives(one, bits) if len(values) > 1]
         if found:
             mean = _mean_of_unequal(found)
             lines.append(Line(one.label, list(range(1, len(mean) + 1)), mean, look))
@@ -221,7 +222,7 @@ def _spread(values: Floats) -> Floats:
     return values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros(values.shape[1])
 
 
-def _normalised(objective: Floats) -> Floats:
+def _normalized(objective: Floats) -> Floats:
     """Divided by the number of pairs and then by its largest value, the number of pairs cancels."""
     largest = float(np.abs(objective).max())
     return objective / largest if largest > 0 else objective

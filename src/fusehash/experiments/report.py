@@ -24,7 +24,7 @@ from fusehash.experiments.panels import Chart
 from fusehash.experiments.spec import Spec, shipped
 from fusehash.experiments.store import ResultStore, now
 from fusehash.experiments.tables import Table
-from fusehash.persistence import write_atomically
+from fusehash.files import write_atomically
 
 if TYPE_CHECKING:
     from rich.console import Group

@@ -15,7 +15,7 @@ from fusehash.experiments.examples import SHOWN, Answer, Example, Item
 from fusehash.experiments.metrics import Results
 from fusehash.experiments.spec import Series
 from fusehash.experiments.store import DatasetRecord, ResultStore, RunSettings, searched
-from fusehash.search.scan import top_k
+from fusehash.search.engines.scan import top_k
 
 QUARTILES = (0.75, 0.5, 0.25)
 MOST_LABELS = 4  # that are written under an item

@@ -27,7 +27,7 @@ from fusehash.evaluation.protocols import Split, halves
 from fusehash.experiments.spec import DatasetSpec, Planned, Series, Spec, planned
 from fusehash.experiments.store import DatasetRecord, ResultStore, RunRecord, RunSettings, now, versions
 from fusehash.experiments.workers import work_through
-from fusehash.parallel import n_cores
+from fusehash.numerics.parallel import n_cores
 
 WARM_UP_ROWS = 120
 THUMBNAIL_SIDE = 128

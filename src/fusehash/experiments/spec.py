@@ -3,8 +3,8 @@
 title: One line
 notes: What a reader should know.                     (optional, as everything below that has a default)
 dataset: wiki                                         or {name: ..., options: {...}, stand_in: {...}}, or a list
-methods: [fsh, {label: AGSFH (paper), method: agsfh, params: {preset: paper}, printed: AGSFH, bits: [64]}]
-sweep: {method: agsfh, params: {preset: paper}, bits: [32], over: {lambda: [1, 10], n_anchors: [100, 300]}}
+methods: [fsh, {label: mine, method: agsfh, params: {max_iter: 40}, printed: AGSFH, bits: [64]}]
+sweep: {method: agsfh, bits: [32], over: {lambda: [1, 10], n_anchors: [100, 300]}}
 bits: [16, 32, 64, 128]
 seeds: 5                                              0 to 4, or a list
 protocols: [U, H, HN, FN]

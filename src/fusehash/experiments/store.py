@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from fusehash.errors import DataError, warn
 from fusehash.evaluation.protocols import PROTOCOLS, Split, halves
-from fusehash.persistence import write_atomically
+from fusehash.files import write_atomically
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 Stage: TypeAlias = Literal["train", "half"]
@@ -95,7 +95,7 @@ def _canonical(value: Any) -> Any:
 class RunRecord:
     """What one fit gave.
 
-    codes : packed codes by what they are codes of. Stage "train": "unified" (the training rows, as learnt),
+    codes : packed codes by what they are codes of. Stage "train": "unified" (the training rows, as learned),
         "hashed:<view>" (the training rows from one view), "query:<view>"; where the database has rows outside training,
         also "new:fused" and "new:hashed:<view>". Stage "half": "fused" and "hashed:<view>" (the searched half),
         "query:<view>".

@@ -18,6 +18,7 @@ from fusehash.experiments.figures import Kind
 from fusehash.experiments.metrics import Direction, Floats, Results
 from fusehash.experiments.published import PublishedTable, published
 from fusehash.experiments.spec import Series, Spec
+from fusehash.hashers.catalogue import OURS
 
 NONE = "–"
 # Protocols whose numbers can be held against printed ones.
@@ -119,7 +120,7 @@ def arrow(direction: Direction) -> str:
 def kind_of(series: Series) -> Kind:
     """How a method is drawn and named."""
     kind = hashers.info(series.method).kind
-    if series.method == "agsfh":
+    if series.method in OURS:
         return "ours"
     return "method" if kind == "unsupervised" else kind
 

@@ -12,19 +12,34 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
-from fusehash import bits, persistence
-from fusehash.arrays import Array, beside, check_device, convert, host, is_foreign, namespace, place, zeros
-from fusehash.checks import check_choice, check_integer, check_labels, check_n_bits, check_string, resolve_seed
-from fusehash.cluster import passes_over
+from fusehash import bits, parameters
 from fusehash.errors import DataError, ParameterError, warn
-from fusehash.parallel import map_blocks, one_blas_thread
-from fusehash.passes import Passes, device_rows
+from fusehash.files import FileFormat, contiguous
+from fusehash.numerics.arrays import (
+    Array,
+    check_device,
+    convert,
+    host,
+    is_foreign,
+    namespace,
+    place,
+    to_device_of,
+    zeros,
+)
+from fusehash.numerics.parallel import map_blocks, one_blas_thread
+from fusehash.parameters import Rule, check_labels, multiple_of, resolve_seed
 from fusehash.streams import StoredMatrix, encoding, is_block_stream, open_view
+from fusehash.streams.cluster import passes_over
+from fusehash.streams.row_passes import RowPasses, device_rows
 from fusehash.views import Floats, PairedViews, ViewsLike, check_view, named, to_dense
 
 Progress = Callable[[int, int, str], None]
 Self = TypeVar("Self", bound="CrossModalHasher")
 
+MODEL_FILE = FileFormat("fusehash-model", 2, "model")
+# Constructor arguments that are not settings of the method, and learned attributes of every method.
+NOT_SAVED = ("callback", "n_threads")
+LEARNED_BY_ALL = ("codes_", "n_features_", "n_samples_", "view_names_")
 # Rows are encoded in blocks of exactly this size (the last one padded), so that the products behind a row are the same
 # products whether it comes alone or inside a batch.
 ENCODE_ROWS = 64
@@ -54,6 +69,18 @@ class CrossModalHasher(BaseEstimator, ABC):
     accelerated: ClassVar[bool] = False  # True: fits and encodes arrays of any library where they are
     comparable: ClassVar[bool] = True  # False: codes of different views have nothing to do with each other
 
+    # What each parameter accepts. A method adds its own; see `parameter_rules`.
+    PARAMETERS: ClassVar[dict[str, Rule]] = {
+        "n_bits": multiple_of(8),
+        "device": parameters.optional(parameters.string()),
+        "dtype": parameters.choice(None, "float32", "float64"),
+        "random_state": parameters.seed(),
+        "n_threads": parameters.optional(parameters.integer(1)),
+        "callback": parameters.optional(parameters.function()),
+    }
+    # Parameters that are gone -> what to use instead.
+    REMOVED: ClassVar[dict[str, str]] = {}
+
     n_bits: int
     device: str | None
     dtype: str | None
@@ -67,6 +94,19 @@ class CrossModalHasher(BaseEstimator, ABC):
     n_samples_: int
     uncut_bits_: int  # only of a model that `cut` has made: the bits that its hash functions give
 
+    def __new__(cls, *args: Any, **params: Any) -> CrossModalHasher:
+        for name in params.keys() & cls.REMOVED.keys():
+            raise ParameterError(cls.__name__, name, f"left out: {cls.REMOVED[name]}", params[name])
+        return super().__new__(cls)
+
+    @classmethod
+    def parameter_rules(cls) -> dict[str, Rule]:
+        """The rule of every parameter, by name."""
+        rules: dict[str, Rule] = {}
+        for parent in reversed(cls.__mro__):
+            rules |= vars(parent).get("PARAMETERS", {})
+        return {name: rules[name] for name in cls._get_param_names()}
+
     # -- fitting -------------------------------------------------------------------------------------------------
 
     def fit(self, views: ViewsLike, y: Any = None) -> CrossModalHasher:
@@ -76,14 +116,14 @@ class CrossModalHasher(BaseEstimator, ABC):
         ----------
         views : mapping name -> (n, d) matrix, a list of matrices, or PairedViews; row i of each is the same item.
             A matrix may lie in a file (`streams.open_view`), and all views may come as a stream of paired blocks
-            (`streams.open_blocks`). A method that needs sums over rows alone, as AGSFH and its controls do, reads them
-            block by block, in several passes; others bring all rows into memory.
+            (`streams.open_blocks`). A method that needs sums over rows alone, as FuseHash, AGSFH and
+            the controls do, reads them block by block, in several passes; others bring all rows into memory.
         y : labels, for the methods that learn from them: a class for each row, or a 0/1 matrix (rows, classes).
             Ignored by unsupervised methods.
         """
-        check_n_bits(type(self).__name__, self.n_bits)
-        if getattr(self, "n_threads", None) is not None:
-            check_integer(type(self).__name__, "n_threads", self.n_threads, low=1)
+        parameters.check(type(self).__name__, self.parameter_rules(), self.get_params(deep=False))
+        if getattr(self, "device", None) is not None:
+            check_device(str(self.device))
         self._check_params()
         paired = self._paired(views)
         if paired.n_rows < 2:
@@ -109,7 +149,7 @@ class CrossModalHasher(BaseEstimator, ABC):
         self.view_names_ = paired.names
         self.n_features_ = paired.n_features
         self.n_samples_ = paired.n_rows
-        self.__dict__.update({name: persistence.contiguous(value) for name, value in self._take_learned().items()})
+        self.__dict__.update({name: contiguous(value) for name, value in self._take_learned().items()})
         return self
 
     def _paired(self, views: ViewsLike) -> PairedViews:
@@ -126,26 +166,19 @@ class CrossModalHasher(BaseEstimator, ABC):
 
     def _take_learned(self) -> dict[str, Any]:
         """Remove and return the learned attributes."""
-        names = [name for name in vars(self) if persistence.is_learned(name)]
+        names = [name for name in vars(self) if is_learned(name)]
         return {name: self.__dict__.pop(name) for name in names}
 
-    def _passes(self, views: PairedViews) -> Passes:
+    def _passes(self, views: PairedViews) -> RowPasses:
         """How to pass over the rows: where they are, on the device that was asked for, or by a cluster."""
         return passes_over(views, self.n_threads, self.device)
-
-    def _check_place(self) -> None:
-        """Check `device` and `dtype`."""
-        check_choice(type(self).__name__, "dtype", self.dtype, (None, "float32", "float64"))
-        if self.device is not None:
-            check_string(type(self).__name__, "device", self.device)
-            check_device(self.device)
 
     @property
     def _allows_missing(self) -> bool:
         return False
 
     def _check_params(self) -> None:
-        """Check the parameters that do not depend on the data."""
+        """Check what the table of rules cannot express: parameters that depend on each other."""
 
     @abstractmethod
     def _fit(self, views: PairedViews, labels: Any) -> None:
@@ -187,7 +220,7 @@ class CrossModalHasher(BaseEstimator, ABC):
     def _project_foreign(self, matrix: Array, name: str) -> Array:
         """The same for a tensor: where it is, or (for methods that know NumPy only) through the host."""
         if not self.accelerated:
-            return beside(self.project(host(matrix), view=name), matrix)
+            return to_device_of(self.project(host(matrix), view=name), matrix)
         there = self._beside(matrix)
         size = device_rows(matrix)
         starts = range(0, len(matrix), size)
@@ -200,9 +233,9 @@ class CrossModalHasher(BaseEstimator, ABC):
         key, known = place(array), self.__dict__.setdefault("_elsewhere", {})
         if key not in known:
             moved = copy(self)
-            used = [n for n in vars(self) if persistence.is_learned(n) and n not in ("codes_", "sums_")]  # by encoding
+            used = [n for n in vars(self) if is_learned(n) and n not in ("codes_", "sums_")]  # by encoding
             learned = {name: self.__dict__[name] for name in used}
-            moved.__dict__.update(convert(learned, lambda part: beside(part, array)))
+            moved.__dict__.update(convert(learned, lambda part: to_device_of(part, array)))
             known[key] = moved
         there: CrossModalHasher = known[key]
         return there
@@ -255,7 +288,7 @@ class CrossModalHasher(BaseEstimator, ABC):
             matrix = paired[name] if name not in paired.present else paired.dense(name, slice(None))
             part = self.project(matrix, view=name) * weights[name]
             if name in paired.present:
-                seen = beside(paired.present[name], part)[:, None]
+                seen = to_device_of(paired.present[name], part)[:, None]
                 part = namespace(part).where(seen, part, zeros((1, 1), part))
             total = part if total is None else total + part
         self._replace_complete(paired, total)
@@ -277,7 +310,7 @@ class CrossModalHasher(BaseEstimator, ABC):
             if fused is None:
                 return
             found = fused[: len(some), : self.n_bits]
-            total[beside(some, total)] = found if is_foreign(found) else beside(found, total)
+            total[to_device_of(some, total)] = found if is_foreign(found) else to_device_of(found, total)
 
     def _project_complete_block(self, blocks: dict[str, Array]) -> Array | None:
         """Real-valued projections of dense rows seen in every view; None: the weighted sum is the fusion."""
@@ -327,7 +360,7 @@ class CrossModalHasher(BaseEstimator, ABC):
         """
         self._check_fitted()
         owner = f"{type(self).__name__}.cut"
-        if check_n_bits(owner, n_bits) > self.n_bits:
+        if multiple_of(8).check(owner, "n_bits", n_bits) > self.n_bits:
             raise ParameterError(owner, "n_bits", f"at most {self.n_bits}, the bits of this model", n_bits)
         short = copy(self)
         short.n_bits = int(n_bits)
@@ -340,7 +373,18 @@ class CrossModalHasher(BaseEstimator, ABC):
     def save(self, path: str | Path) -> None:
         """Write the model to one safetensors file; the old file stays whole until the new one is complete."""
         self._check_fitted()
-        persistence.write(self, Path(path))
+        learned = {name: value for name, value in vars(self).items() if is_learned(name)}
+        params = {name: value for name, value in self.get_params(deep=False).items() if name not in NOT_SAVED}
+        if not isinstance(params.get("random_state"), int | np.integer | type(None)):
+            params["random_state"] = None  # a generator was used up; only seeds can be stored
+        MODEL_FILE.write(Path(path), {"method": self.method, "params": params, "state": learned})
+
+    def _restore(self, learned: dict[str, Any]) -> None:
+        """Take over the learned attributes of a file; raises ValueError if they are not those of a model."""
+        if not set(LEARNED_BY_ALL) <= set(learned) or not all(map(is_learned, learned)):
+            raise ValueError("not the learned attributes of a model")
+        bits.check_codes(learned["codes_"], self.n_bits)
+        self.__dict__.update(learned)
 
     # -- checks --------------------------------------------------------------------------------------------------
 
@@ -373,6 +417,11 @@ class CrossModalHasher(BaseEstimator, ABC):
         if matrix.shape[1] != expected:
             raise DataError(f"View '{name}' must have {expected} features, as in fit. Got {matrix.shape[1]} instead.")
         return matrix
+
+
+def is_learned(name: str) -> bool:
+    """Whether an attribute of a model was learned by `fit`."""
+    return name.endswith("_") and not name.startswith("_")
 
 
 def _warn_if_collapsed(owner: str, codes: bits.Codes, n_bits: int) -> None:

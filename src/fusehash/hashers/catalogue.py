@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fusehash.hashers.base import CrossModalHasher
 
 Kind: TypeAlias = Literal["unsupervised", "supervised", "control"]
+OURS = ("fusehash", "agsfh")
 KINDS: tuple[Kind, ...] = ("unsupervised", "supervised", "control")
 
 
@@ -27,7 +28,7 @@ class MethodInfo:
     kind : "unsupervised", "supervised" (learns from labels), "control" (what a good method must beat)
     year, reference : the publication
     basis : how sure we are: "author code known", "textbook", "reconstructed from text" or "this project"
-    module, class_name : where it lives
+    package, class_name : where it is; in a folder of methods, the module has the name of the method
     """
 
     name: str
@@ -36,12 +37,17 @@ class MethodInfo:
     year: int
     reference: str
     basis: str
-    module: str
+    package: str
     class_name: str
+
+    @property
+    def module(self) -> str:
+        """The full name of its module."""
+        return f"fusehash.hashers.{self.package}" + (f".{self.name}" if self.package in (_B, _R) else "")
 
     def load(self) -> type[CrossModalHasher]:
         """The class."""
-        found: type[CrossModalHasher] = getattr(import_module(f"fusehash.hashers.{self.module}"), self.class_name)
+        found: type[CrossModalHasher] = getattr(import_module(self.module), self.class_name)
         return found
 
 
@@ -49,30 +55,32 @@ _CODE, _TEXTBOOK, _TEXT, _OURS = "author code known", "textbook", "reconstructed
 _U: Kind = "unsupervised"
 _S: Kind = "supervised"
 _C: Kind = "control"
+_B, _R = "baselines", "reconstructed"
 
 METHODS: dict[str, MethodInfo] = {
     entry[0]: MethodInfo(*entry)
     for entry in (
+        ("fusehash", "FuseHash", _U, 2026, "the closed form of this project, the default", _OURS, "fusehash",
+         "FuseHash"),
         ("agsfh", "AGSFH", _U, 2022, "Anchor Graph Structure Fusion Hashing", _OURS, "agsfh", "AGSFH"),
-        ("fsh", "FSH", _U, 2017, "Fusion Similarity Hashing, CVPR 2017", _CODE, "fsh", "FSH"),
-        ("rfdh", "RFDH", _U, 2018, "Robust and Flexible Discrete Hashing, TCSVT 2018", _CODE, "rfdh", "RFDH"),
-        ("jimfh", "JIMFH", _U, 2020, "Joint and Individual Matrix Factorization Hashing, PR 2020", _CODE, "jimfh",
-         "JIMFH"),
-        ("cmfh", "CMFH", _U, 2014, "Collective Matrix Factorization Hashing, CVPR 2014", _CODE, "cmfh", "CMFH"),
-        ("imh", "IMH", _U, 2013, "Inter-Media Hashing, SIGMOD 2013", _CODE, "imh", "IMH"),
-        ("lssh", "LSSH", _U, 2014, "Latent Semantic Sparse Hashing, SIGIR 2014", _CODE, "lssh", "LSSH"),
-        ("cvh", "CVH", _U, 2011, "Cross-View Hashing, IJCAI 2011 (its unsupervised form)", _TEXTBOOK, "cvh", "CVH"),
-        ("cca_itq", "CCA-ITQ", _U, 2011, "Iterative Quantization, CVPR 2011", _TEXTBOOK, "cca_itq", "CCAITQ"),
-        ("pdh", "PDH", _U, 2013, "Predictable Dual-view Hashing, ICML 2013", _TEXT, "pdh", "PDH"),
-        ("csgh", "CSGH", _U, 2018, "Collaborative Subspace Graph Hashing, ICMR 2018", _TEXT, "csgh", "CSGH"),
-        ("bgdh", "BGDH", _U, 2018, "Hypergraph-based Discrete Hashing, 2018", _TEXT, "bgdh", "BGDH"),
-        ("jchr", "JCHR", _U, 2016, "Joint Coupled-Hashing Representation, 2016", _TEXT, "jchr", "JCHR"),
-        ("agh", "AGH", _U, 2011, "Hashing with Graphs, ICML 2011, each view on its own", _CODE, "agh", "AGH"),
-        ("scm", "SCM", _S, 2014, "Semantic Correlation Maximization, AAAI 2014", _CODE, "scm", "SCM"),
-        ("seph", "SePH", _S, 2015, "Semantics-Preserving Hashing, CVPR 2015", _CODE, "seph", "SePH"),
-        ("fdch", "FDCH", _S, 2018, "Fast Discrete Cross-modal Hashing, ACM MM 2018", _TEXT, "fdch", "FDCH"),
-        ("adch", "ADCH", _S, 2018, "Asymmetric Discrete Cross-modal Hashing, ICMR 2018", _TEXT, "adch", "ADCH"),
-        ("scvh", "CVH with labels", _S, 2011, "Cross-View Hashing, IJCAI 2011", _TEXT, "cvh", "SupervisedCVH"),
+        ("fsh", "FSH", _U, 2017, "Fusion Similarity Hashing, CVPR 2017", _CODE, _B, "FSH"),
+        ("rfdh", "RFDH", _U, 2018, "Robust and Flexible Discrete Hashing, TCSVT 2018", _CODE, _B, "RFDH"),
+        ("jimfh", "JIMFH", _U, 2020, "Joint and Individual Matrix Factorization Hashing, PR 2020", _CODE, _B, "JIMFH"),
+        ("cmfh", "CMFH", _U, 2014, "Collective Matrix Factorization Hashing, CVPR 2014", _CODE, _B, "CMFH"),
+        ("imh", "IMH", _U, 2013, "Inter-Media Hashing, SIGMOD 2013", _CODE, _B, "IMH"),
+        ("lssh", "LSSH", _U, 2014, "Latent Semantic Sparse Hashing, SIGIR 2014", _CODE, _B, "LSSH"),
+        ("cvh", "CVH", _U, 2011, "Cross-View Hashing, IJCAI 2011 (its unsupervised form)", _TEXTBOOK, _B, "CVH"),
+        ("cca_itq", "CCA-ITQ", _U, 2011, "Iterative Quantization, CVPR 2011", _TEXTBOOK, _B, "CCAITQ"),
+        ("pdh", "PDH", _U, 2013, "Predictable Dual-view Hashing, ICML 2013", _TEXT, _R, "PDH"),
+        ("csgh", "CSGH", _U, 2018, "Collaborative Subspace Graph Hashing, ICMR 2018", _TEXT, _R, "CSGH"),
+        ("bgdh", "BGDH", _U, 2018, "Hypergraph-based Discrete Hashing, 2018", _TEXT, _R, "BGDH"),
+        ("jchr", "JCHR", _U, 2016, "Joint Coupled-Hashing Representation, 2016", _TEXT, _R, "JCHR"),
+        ("agh", "AGH", _U, 2011, "Hashing with Graphs, ICML 2011, each view on its own", _CODE, _B, "AGH"),
+        ("scm", "SCM", _S, 2014, "Semantic Correlation Maximization, AAAI 2014", _CODE, _B, "SCM"),
+        ("seph", "SePH", _S, 2015, "Semantics-Preserving Hashing, CVPR 2015", _CODE, _B, "SePH"),
+        ("fdch", "FDCH", _S, 2018, "Fast Discrete Cross-modal Hashing, ACM MM 2018", _TEXT, _R, "FDCH"),
+        ("adch", "ADCH", _S, 2018, "Asymmetric Discrete Cross-modal Hashing, ICMR 2018", _TEXT, _R, "ADCH"),
+        ("scvh", "CVH with labels", _S, 2011, "Cross-View Hashing, IJCAI 2011", _TEXT, _R, "SupervisedCVH"),
         ("regression", "REG", _C, 2026, "sign and regression alone: AGSFH without its graph", _OURS, "regression",
          "RegressionHasher"),
         ("random", "CCA + random rotation", _C, 2026, "canonical correlation analysis, then a random rotation", _OURS,

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from fusehash import bits
-from fusehash.arrays import Array, cast, host, is_accelerated, namespace, precision
 from fusehash.errors import DataError, warn
 from fusehash.hashers.base import CrossModalHasher
-from fusehash.passes import Block, Passes
-from fusehash.rotation import signs_of
-from fusehash.spectrum import CentredGram, ridge_solver, solve_ridge
+from fusehash.numerics.arrays import Array, cast, host, is_accelerated, namespace, precision
+from fusehash.numerics.linalg import CenteredGram, ridge_solver, solve_ridge
+from fusehash.numerics.rotation import signs_of
+from fusehash.streams.row_passes import Block, RowPasses
 from fusehash.views import BLOCK_ROWS, Floats, PairedViews
 
 
@@ -28,25 +28,25 @@ class LinearHasher(CrossModalHasher):
 
 
 @dataclass
-class CentredViews:
-    """Training views seen through their means: centred row blocks, Gram matrices, and ridge regressions on them.
+class CenteredViews:
+    """Training views seen through their means: centered row blocks, Gram matrices, and ridge regressions on them.
 
-    `centred` is all that a pass needs to see a block so; it holds no data.
+    `centered` is all that a pass needs to see a block so; it holds no data.
     """
 
-    data: Passes
-    sums: dict[str, CentredGram]
+    data: RowPasses
+    sums: dict[str, CenteredGram]
     factors: dict[str, Array]
     ridge: float
     dtype: str = "float64"
 
     @classmethod
-    def of(cls, views: PairedViews, ridge: float, n_threads: int | None = None) -> CentredViews:
+    def of(cls, views: PairedViews, ridge: float, n_threads: int | None = None) -> CenteredViews:
         """One pass over the data for means and Gram matrices."""
-        return cls.over(Passes(views, n_threads), ridge)
+        return cls.over(RowPasses(views, n_threads), ridge)
 
     @classmethod
-    def over(cls, data: Passes, ridge: float, dtype: str | None = None) -> CentredViews:
+    def over(cls, data: RowPasses, ridge: float, dtype: str | None = None) -> CenteredViews:
         """The same over rows anywhere; a device computes in single precision unless told."""
         dtype = dtype or ("float32" if is_accelerated(data.like) else "float64")
         sums = gram_sums_over(data, dtype)
@@ -66,8 +66,8 @@ class CentredViews:
         return {name: total.mean for name, total in self.sums.items()}
 
     @property
-    def centred(self) -> Centred:
-        return Centred(self.means, self.dtype)
+    def centered(self) -> Centered:
+        return Centered(self.means, self.dtype)
 
     def block(self, name: str, rows: slice) -> Floats:
         return self.views.block(name, rows) - self.sums[name].mean
@@ -78,10 +78,10 @@ class CentredViews:
 
     def sign_step(self, W: dict[str, Array]) -> tuple[bits.Codes, dict[str, Array]]:
         """B = sgn(sum_m X_m W_m), packed, and the sums X_m'B that regressions need."""
-        centred = self.centred
+        centered = self.centered
 
         def of_block(block: Block) -> tuple[tuple[Array], Products]:
-            X = centred(block)
+            X = centered(block)
             B = signs_of(projected(X, W))
             return (bits.pack(B),), Products.of(X, B)
 
@@ -115,7 +115,7 @@ class CentredViews:
 
 
 @dataclass(frozen=True)
-class Centred:
+class Centered:
     """Blocks less their means, in the precision of the work."""
 
     means: dict[str, Array]
@@ -141,7 +141,7 @@ class Products:
 
 
 def projected(X: dict[str, Array], W: dict[str, Array]) -> Array:
-    """sum_m X_m W_m of centred blocks."""
+    """sum_m X_m W_m of centered blocks."""
     total = None
     for name, weights in W.items():
         part = X[name] @ cast(weights, precision(X[name]))
@@ -149,27 +149,27 @@ def projected(X: dict[str, Array], W: dict[str, Array]) -> Array:
     return total
 
 
-def centred_matrices(views: PairedViews) -> tuple[dict[str, Floats], dict[str, Floats]]:
+def centered_matrices(views: PairedViews) -> tuple[dict[str, Floats], dict[str, Floats]]:
     """Every view as one dense matrix minus its mean, and the means; refuses views that do not vary.
 
     For methods whose steps need all rows at once; the linear ones of this project pass over blocks instead.
     """
-    means, centred = {}, {}
+    means, centered = {}, {}
     for name in views:
         X = views.block(name, slice(None))
         with np.errstate(over="ignore", invalid="ignore"):
             mean, variance = X.mean(axis=0), X.var(axis=0)
         _check_size(name, len(X) * variance)
         _check_varies(name, mean, variance)
-        means[name], centred[name] = mean, X - mean
-    return centred, means
+        means[name], centered[name] = mean, X - mean
+    return centered, means
 
 
 @dataclass
 class Grams:
-    """Means and centred Gram matrices of every view."""
+    """Means and centered Gram matrices of every view."""
 
-    by_view: dict[str, CentredGram]
+    by_view: dict[str, CenteredGram]
 
     def add(self, other: Grams) -> None:
         with np.errstate(over="ignore", invalid="ignore"):  # looked at below
@@ -177,23 +177,23 @@ class Grams:
                 self.by_view[name].merge(part)
 
 
-def gram_sums(views: PairedViews, n_threads: int | None = None) -> dict[str, CentredGram]:
-    """Means and centred Gram matrices of every view, in one pass; refuses views that do not vary."""
-    return gram_sums_over(Passes(views, n_threads))
+def gram_sums(views: PairedViews, n_threads: int | None = None) -> dict[str, CenteredGram]:
+    """Means and centered Gram matrices of every view, in one pass; refuses views that do not vary."""
+    return gram_sums_over(RowPasses(views, n_threads))
 
 
-def gram_sums_over(data: Passes, dtype: str = "float64") -> dict[str, CentredGram]:
+def gram_sums_over(data: RowPasses, dtype: str = "float64") -> dict[str, CenteredGram]:
     """The same over rows anywhere."""
 
     def of_block(block: Block) -> tuple[None, Grams]:
-        parts = {name: CentredGram(X.shape[1]) for name, X in block.arrays.items()}
+        parts = {name: CenteredGram(X.shape[1]) for name, X in block.arrays.items()}
         with np.errstate(over="ignore", invalid="ignore"):
             for name, part in parts.items():
                 seen = block.present[name]
                 part.add(block.arrays[name] if seen is None else block.arrays[name][seen], dtype)
         return None, Grams(parts)
 
-    sums: dict[str, CentredGram] = data.total(of_block, BLOCK_ROWS)[1].by_view
+    sums: dict[str, CenteredGram] = data.total(of_block, BLOCK_ROWS)[1].by_view
     for name, total in sums.items():
         _check_size(name, total.gram)
         _check_varies(name, host(total.mean), host(total.variance))

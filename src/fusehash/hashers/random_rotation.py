@@ -7,18 +7,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fusehash.checks import check_real, stream
 from fusehash.hashers.base import Progress
-from fusehash.hashers.canonical import unit_variance
-from fusehash.hashers.linear import CentredViews, LinearHasher
-from fusehash.parallel import map_blocks
-from fusehash.rotation import random_rotations
-from fusehash.spectrum import CentredGram, top_eigenpairs, whitening
+from fusehash.hashers.baselines.canonical import unit_variance
+from fusehash.hashers.linear import CenteredViews, LinearHasher
+from fusehash.numerics.linalg import CenteredGram, top_eigenpairs, whitening
+from fusehash.numerics.parallel import map_blocks
+from fusehash.numerics.rotation import random_rotations
+from fusehash.parameters import Rule, real, rng_for
 from fusehash.views import Floats, PairedViews
 
 
 class RandomRotationHasher(LinearHasher):
-    """Control: signs of randomly rotated canonical variates, nothing learned beyond (generalised) CCA.
+    """Control: signs of randomly rotated canonical variates, nothing learned beyond (generalized) CCA.
 
         Q_m = X_m (X_m'X_m + ridge I)^-1/2,   V = top eigenvectors of [Q_1 ... Q_M]'[Q_1 ... Q_M],
         W_m = (whitening of X_m) V_m R,       B = sgn(sum_m X_m W_m),   R random orthogonal
@@ -34,6 +34,9 @@ class RandomRotationHasher(LinearHasher):
 
     method: ClassVar[str] = "random"
     summary: ClassVar[str] = "control: canonical correlation analysis and a random rotation"
+    PARAMETERS: ClassVar[dict[str, Rule]] = {
+        "ridge": real(),
+    }
 
     def __init__(
         self,
@@ -50,16 +53,13 @@ class RandomRotationHasher(LinearHasher):
         self.n_threads = n_threads
         self.callback = callback
 
-    def _check_params(self) -> None:
-        check_real(type(self).__name__, "ridge", self.ridge)
-
     def _fit(self, views: PairedViews, labels: Any) -> None:
-        data = CentredViews.of(views, self.ridge, self.n_threads)
+        data = CenteredViews.of(views, self.ridge, self.n_threads)
         data.warn_if_rank_below(self.n_bits, type(self).__name__)
         self._report(1, 2, "canonical directions")
         directions = canonical_directions(data, self.n_bits)
         r = next(iter(directions.values())).shape[1]
-        R = random_rotations(r, self.n_bits, stream(self._seed, "rotation"))
+        R = random_rotations(r, self.n_bits, rng_for(self._seed, "rotation"))
         W = {name: A @ R for name, A in directions.items()}
         self._report(2, 2, "codes")
         self.codes_ = self._codes_of(views, lambda rows: data.project(rows, W))
@@ -67,16 +67,16 @@ class RandomRotationHasher(LinearHasher):
         self.weights_ = W
 
 
-def canonical_directions(data: CentredViews, n_directions: int) -> dict[str, Floats]:
-    """Generalised CCA (MAXVAR): per view, the (d_m x r) map to canonical variates of unit variance."""
+def canonical_directions(data: CenteredViews, n_directions: int) -> dict[str, Floats]:
+    """Generalized CCA (MAXVAR): per view, the (d_m x r) map to canonical variates of unit variance."""
     names, sizes = data.views.names, list(data.views.n_features.values())
 
-    def of_block(rows: slice) -> CentredGram:
-        part = CentredGram(sum(sizes))
+    def of_block(rows: slice) -> CenteredGram:
+        part = CenteredGram(sum(sizes))
         part.add(np.hstack([data.block(name, rows) for name in names]))
         return part
 
-    joint = CentredGram(sum(sizes))
+    joint = CenteredGram(sum(sizes))
     for part in map_blocks(of_block, data.views.blocks(), data.n_threads):
         joint.merge(part)
     cuts = np.cumsum([0, *sizes])

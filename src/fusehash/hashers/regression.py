@@ -6,11 +6,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fusehash.arrays import beside, convert, host
-from fusehash.checks import check_integer, check_real, stream
-from fusehash.hashers.agsfh_paper import settled
+from fusehash.hashers.agsfh.paper import settled
 from fusehash.hashers.base import Progress
-from fusehash.hashers.linear import CentredViews, LinearHasher
+from fusehash.hashers.linear import CenteredViews, LinearHasher
+from fusehash.numerics.arrays import convert, host, to_device_of
+from fusehash.parameters import Rule, integer, real, rng_for
 from fusehash.views import Floats, PairedViews
 
 
@@ -32,6 +32,11 @@ class RegressionHasher(LinearHasher):
 
     method: ClassVar[str] = "regression"
     summary: ClassVar[str] = "control: alternating sign and ridge regression, no graph"
+    PARAMETERS: ClassVar[dict[str, Rule]] = {
+        "ridge": real(),
+        "max_iter": integer(1),
+        "tol": real(),
+    }
 
     accelerated: ClassVar[bool] = True
 
@@ -60,19 +65,14 @@ class RegressionHasher(LinearHasher):
         self.n_threads = n_threads
         self.callback = callback
 
-    def _check_params(self) -> None:
-        owner = type(self).__name__
-        check_real(owner, "ridge", self.ridge)
-        check_real(owner, "tol", self.tol)
-        check_integer(owner, "max_iter", self.max_iter, low=1)
-        self._check_place()
-
     def _fit(self, views: PairedViews, labels: Any) -> None:
         rows = self._passes(views)
-        data = CentredViews.over(rows, self.ridge, self.dtype)
+        data = CenteredViews.over(rows, self.ridge, self.dtype)
         data.warn_if_rank_below(self.n_bits, type(self).__name__)
-        rng = stream(self._seed, "W")
-        W = {name: beside(rng.standard_normal((d, self.n_bits)), rows.like) for name, d in views.n_features.items()}
+        rng = rng_for(self._seed, "W")
+        W = {
+            name: to_device_of(rng.standard_normal((d, self.n_bits)), rows.like) for name, d in views.n_features.items()
+        }
         losses: list[Floats] = []
         for step in range(self.max_iter):
             codes, XB = data.sign_step(W)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from fusehash.search.file import IndexFileError
 from fusehash.search.index import HammingIndex
-from fusehash.search.server import IndexServerError
-from fusehash.search.storage import IndexFileError
+from fusehash.search.servers.address import IndexServerError
 
 __all__ = ["HammingIndex", "IndexFileError", "IndexServerError"]

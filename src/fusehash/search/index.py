@@ -14,12 +14,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from fusehash.bits import Codes, check_codes
 from fusehash.errors import ParameterError
-from fusehash.search import engines, server
+from fusehash.search import engines
+from fusehash.search.engines.scan import Distances, Ints
+from fusehash.search.file import Storage
 from fusehash.search.ids import NO_IDS, check_different, check_ids
 from fusehash.search.local import LocalStore
 from fusehash.search.rows import Ids
-from fusehash.search.scan import Distances, Ints
-from fusehash.search.storage import Storage
+from fusehash.search.servers import address as server
 from fusehash.search.store import Store
 
 logger = logging.getLogger(__name__)
@@ -28,7 +29,7 @@ _warm: set[int] = set()  # widths whose kernels this process has compiled or is 
 
 
 class HammingIndex:
-    """Exact nearest-neighbour search over packed binary codes.
+    """Exact nearest-neighbor search over packed binary codes.
 
     Results come in order of (distance, id) and depend on nothing else: not on threads, nor on the order in which codes
     were added. Ids are 64-bit integers, given by the caller or counted up from 0; an id that was removed is never given

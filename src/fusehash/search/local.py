@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from fusehash.bits import Codes
 from fusehash.search.blocks import Change, State
 from fusehash.search.engines import Engine
+from fusehash.search.engines.scan import Distances, Ints
+from fusehash.search.file import IndexFileError, Storage
 from fusehash.search.ids import NO_IDS, check_here, check_mask, check_new, count_on
 from fusehash.search.rows import Ids, Rows
-from fusehash.search.scan import Distances, Ints
-from fusehash.search.storage import IndexFileError, Storage
 
 
 class LocalStore:

@@ -16,8 +16,8 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from fusehash.bits import Codes
+from fusehash.search.engines.scan import Distances, Ints
 from fusehash.search.rows import Ids
-from fusehash.search.scan import Distances, Ints
 
 
 class Store(Protocol):

@@ -94,7 +94,7 @@ class StoredMatrix(ABC):
         """Rows start to stop (0 <= start < stop <= n) as a new array."""
 
     def _take(self, rows: Rows) -> Block:
-        """Rows by number, increasing: neighbours are read together."""
+        """Rows by number, increasing: neighbors are read together."""
         taken = self._empty(len(rows))
         far = max(1, GAP_BYTES // self.row_bytes)
         most = max(1, PIECE_BYTES // self.row_bytes)

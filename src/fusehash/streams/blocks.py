@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fusehash.arrays import host, unmasked
 from fusehash.errors import DataError
+from fusehash.numerics.arrays import host, unmasked
 from fusehash.streams.base import Block, StoredMatrix, check_dtype
 from fusehash.streams.npy import RawMatrix, open_npy
 from fusehash.streams.rewinding import Piece, Rewinding, RewindingView

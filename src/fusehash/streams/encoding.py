@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fusehash import bits
-from fusehash.arrays import host
 from fusehash.errors import DataError
+from fusehash.numerics.arrays import host
 from fusehash.streams.base import StoredMatrix
 from fusehash.streams.blocks import SOURCE
 from fusehash.streams.checked import CheckedView

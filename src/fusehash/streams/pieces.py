@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fusehash.parallel import n_cores
+from fusehash.numerics.parallel import n_cores
 from fusehash.streams.base import PIECE_BYTES, Block, Rows, StoredMatrix
 
 KEPT_BYTES = 2**28
@@ -105,7 +105,7 @@ def even_edges(n_rows: int, chunk_rows: int, row_bytes: int) -> Any:
 
 
 def joined_edges(chunks: Iterable[int], row_bytes: int) -> Any:
-    """The same for chunks of any length: small neighbours are joined, since each piece costs a walk through a graph."""
+    """The same for chunks of any length: small neighbors are joined, since each piece costs a walk through a graph."""
     most = max(1, PIECE_BYTES // max(1, row_bytes))
     edges = [0, 0]
     for rows in filter(None, chunks):

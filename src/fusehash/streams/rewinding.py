@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fusehash.errors import DataError
-from fusehash.parallel import n_cores
+from fusehash.numerics.parallel import n_cores
 from fusehash.streams.base import PIECE_BYTES, Block
 from fusehash.streams.pieces import PiecewiseMatrix
 

@@ -1,0 +1,67 @@
+"""What the routes need beyond a collection: a look at uploads before decoding, and a memory for slow answers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from io import BytesIO
+from typing import Any
+
+from fusehash.app.errors import Problem
+from fusehash.app.limits import Limits
+from fusehash.collection import Collection, CorruptCollectionError
+from fusehash.encoders.reading import FORMATS, ImageError
+from fusehash.errors import FusehashError, ModelFileError
+
+
+def check_image(data: bytes, limits: Limits) -> None:
+    """Refuse an upload by its size and its header alone, before anything is decoded."""
+    from PIL import Image
+
+    if len(data) > limits.upload_bytes:
+        raise Problem(413, "too_large", f"An image may have at most {limits.upload_bytes:,} bytes.")
+    if not data:
+        raise ImageError("The image must have content. It is empty.")
+    try:
+        with Image.open(BytesIO(data), formats=FORMATS) as image:
+            width, height = image.size
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        width = height = limits.upload_pixels
+    except Exception:  # decoders of damaged files raise nearly anything
+        raise ImageError("The image must be a JPEG, PNG, GIF, WEBP, BMP or TIFF file. It is something else.") from None
+    if width * height > limits.upload_pixels:
+        raise ImageError(f"The image must have at most {limits.upload_pixels:,} pixels. It claims to have more.")
+
+
+@dataclass
+class Memory:
+    """Keeps slow answers while the collection stays as it is; one thread computes, the others wait for it."""
+
+    collection: Collection
+    _kept: dict[str, tuple[int, Any]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def get(self, name: str, compute: Callable[[], Any]) -> Any:
+        """The answer of that name."""
+        with self._lock:
+            state = self.collection.changes
+            if name not in self._kept or self._kept[name][0] != state:
+                self._kept[name] = (state, compute())
+            return self._kept[name][1]
+
+
+def warm_up(collection: Collection) -> None:
+    """Read model, encoders and words before the first visitor waits for them.
+
+    Files that are damaged are an error; what else is wrong is told to who asks, for it may pass.
+    """
+    from PIL import Image
+
+    for query in ({"text": "a"}, {"image": Image.new("RGB", (64, 64))}):
+        try:
+            collection.search(**query, k=1)
+        except (CorruptCollectionError, ModelFileError):  # noqa: PERF203
+            raise
+        except FusehashError:
+            pass

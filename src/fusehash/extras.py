@@ -1,0 +1,64 @@
+"""Optional packages: imported when needed, and one sentence that says what to install where they are missing."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from fusehash.errors import MissingPackageError
+
+# Package -> the extra of fusehash that brings it.
+EXTRAS = {
+    "cv2": "images",
+    "dask": "dask",
+    "distributed": "dask",
+    "faiss": "faiss",
+    "fastapi": "serve",
+    "h5py": "mat",
+    "jinja2": "bench",
+    "matplotlib": "bench",
+    "onnxruntime": "onnx",
+    "open_clip": "clip",
+    "PIL": "images",
+    "psycopg": "postgres",
+    "psycopg_pool": "postgres",
+    "pyarrow": "parquet",
+    "pymilvus": "milvus",
+    "tokenizers": "onnx",
+    "torch": "gpu",
+    "uvicorn": "serve",
+    "yaml": "bench",
+    "zarr": "zarr",
+}
+
+
+def require(package: str, purpose: str) -> Any:
+    """Import an optional package or module, such as "dask.array".
+
+    Parameters
+    ----------
+    package : str
+        The name to import.
+    purpose : str
+        The start of the error message, as in "Reading .zarr folders".
+
+    Raises
+    ------
+    MissingPackageError
+        If the package is not installed, with the command that installs it.
+    """
+    try:
+        return import_module(package)
+    except ImportError as error:
+        top = package.partition(".")[0]
+        if error.name is not None and error.name.partition(".")[0] != top:
+            raise MissingPackageError(f"{purpose} needs {top}, which cannot be imported here: {error}.") from error
+        raise MissingPackageError(
+            f'{purpose} needs the package {top}, which is not installed: pip install "fusehash[{EXTRAS[top]}]".'
+        ) from error
+
+
+def is_installed(package: str) -> bool:
+    """Whether a package is installed; it is not imported."""
+    return find_spec(package) is not None

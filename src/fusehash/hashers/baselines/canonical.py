@@ -1,0 +1,102 @@
+"""Directions that several views share: the eigenproblem behind CVH, supervised CVH and CCA-ITQ.
+
+    max  sum_{m != n} tr A_m'X_m' S X_n A_n      s.t.  sum_m A_m'(X_m'X_m + ridge I)A_m = I
+
+with S (N x N) the similarity of pairs. With S = I (a pair is similar to itself alone) it is canonical correlation
+analysis, and for more than two views its MAXVAR form. It is as large as the features, whatever the number of rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import block_diag, eigh
+
+from fusehash.hashers.baselines.rbf_features import label_cosines
+from fusehash.hashers.linear import CenteredViews
+from fusehash.numerics.parallel import map_blocks
+from fusehash.views import Floats
+
+# Eigenvalues of a Gram matrix below this share of the largest are rounding errors.
+RANK_TOL = 1e-10
+# A view whose share of an eigenvector is below this has no part in it; a contradiction below this is none.
+SHARE_TOL, AGREEMENT_TOL = 1e-10, 1e-9
+
+
+@dataclass
+class SharedDirections:
+    """Per view a map (d_m x r) to variates of unit variance, the directions that are shared most first.
+
+    agreement : (r,) the eigenvalues / (M - 1); for S = I and two views the canonical correlations
+    seen : view -> (r,) whether the view takes part in a direction; where it does not, its column is 0
+    basis : view -> (d_m, rank), white variates that span the view
+    """
+
+    maps: dict[str, Floats]
+    agreement: Floats
+    seen: dict[str, NDArray[np.bool_]]
+    basis: dict[str, Floats]
+
+    @property
+    def n_shared(self) -> int:
+        """How many directions at least two views take part in; they come first."""
+        return int(np.sum(np.sum(list(self.seen.values()), axis=0) >= 2))
+
+
+def joint_sums(data: CenteredViews, labels: Floats | None = None) -> tuple[Floats, Floats]:
+    """X'X and X'SX of the views side by side, X = [X_1 ... X_M], in one pass over the rows.
+
+    Without labels S = I. With labels S = EE' + I, where E are the label rows scaled to norm 1: similar are pairs with
+    common labels, and a pair to itself once more. S is never formed: X'EE'X = (X'E)(X'E)'.
+    """
+    E = None if labels is None else label_cosines(labels)
+
+    def of_block(rows: slice) -> list[Floats]:
+        X = np.hstack([data.block(name, rows) for name in data.views])
+        return [X.T @ X] if E is None else [X.T @ X, X.T @ E[rows]]
+
+    total: list[Floats] = []
+    for parts in map_blocks(of_block, data.views.blocks(), data.n_threads):
+        total = [a + b for a, b in zip(total, parts, strict=True)] if total else parts
+    gram = total[0]
+    return gram, gram if E is None else gram + total[1] @ total[1].T
+
+
+def shared_directions(data: CenteredViews, gram: Floats, similar: Floats) -> SharedDirections:
+    """Solve the eigenproblem; directions along which the views contradict each other are left out."""
+    names, sizes = data.views.names, list(data.views.n_features.values())
+    spans = [slice(a, b) for a, b in pairwise(np.cumsum([0, *sizes]))]
+    bases = [white_basis(gram[span, span], data.ridge) for span in spans]
+    ranks = [basis.shape[1] for basis in bases]
+    T = block_diag(*bases)
+    own = block_diag(*[np.ones((r, r)) for r in ranks]) > 0
+    F = np.where(own, 0.0, T.T @ similar @ T) / (len(names) - 1)
+    w, V = eigh((F + F.T) / 2.0)
+    V = V[:, ::-1]
+    # Along w = 0 each eigenvector belongs to one view; for w < 0 the views say opposite things.
+    keep = w[::-1] > -AGREEMENT_TOL * w[-1]
+    maps, seen = {}, {}
+    for name, span, basis, part in zip(names, spans, bases, np.split(V[:, keep], np.cumsum(ranks)[:-1]), strict=True):
+        seen[name] = np.einsum("ij,ij->j", part, part) > SHARE_TOL
+        maps[name] = np.where(seen[name], unit_variance(basis @ part, gram[span, span], data.views.n_rows), 0.0)
+    return SharedDirections(maps, w[::-1][keep], seen, dict(zip(names, bases, strict=True)))
+
+
+def white_basis(gram: Floats, ridge: float) -> Floats:
+    """T (d x rank) with T'(gram + ridge * mean diagonal I)T = I and the span of the features, largest variance first.
+
+    Dependent features are left out (proportions are dependent after centering): a Cholesky factor would turn the
+    rounding errors along them into directions.
+    """
+    w, Q = eigh(gram)
+    keep = w > RANK_TOL * w[-1]
+    return np.ascontiguousarray((Q[:, keep] / np.sqrt(w[keep] + ridge * np.trace(gram) / len(gram)))[:, ::-1])
+
+
+def unit_variance(A: Floats, gram: Floats, n_rows: int) -> Floats:
+    """Columns scaled so that X A has unit variance; columns that see nothing become 0."""
+    spread = np.sqrt(np.maximum(np.einsum("ij,ij->j", A, gram @ A), 0.0) / n_rows)
+    return A / np.where(spread > 1e-12 * spread.max(initial=0.0), spread, np.inf)

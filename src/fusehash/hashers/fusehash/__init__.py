@@ -1,0 +1,260 @@
+"""FuseHash: the method of this project and the default, a closed form that tunes itself without labels."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from fusehash.errors import ParameterError
+from fusehash.hashers.base import Progress
+from fusehash.hashers.fusehash.fit import SPECTRUM_ROWS, Sizes, fit_closed_form, fix, usual_anchors
+from fusehash.hashers.fusehash.fitted import Choices, Fitted
+from fusehash.hashers.fusehash.nested import check_nested
+from fusehash.hashers.fusehash.partial_fit import Incremental
+from fusehash.numerics.anchors import FUSIONS
+from fusehash.numerics.arrays import convert, host
+from fusehash.numerics.feature_maps import MAPS
+from fusehash.parameters import Rule, auto, choice, integer, is_auto, optional, real, sequence
+from fusehash.views import Floats, PairedViews
+
+# Parameters that are tuned where they are "auto".
+TUNED = (
+    "feature_map",
+    "kernel_width",
+    "ridge",
+    "hash_ridge",
+    "graph_weight",
+    "latent_weight",
+    "spectral_power",
+    "view_weights",
+)
+
+
+class FuseHash(Incremental):
+    """Cross-modal hashing in closed form: one spectrum, one learned rotation, one regression per view.
+
+    Pass features of any kind as they are. Every parameter that is "auto" is chosen on held-out training rows, without
+    labels; `tuning_` reports what was chosen and why.
+
+    Parameters
+    ----------
+    n_bits : int, default 64
+        Code length, a multiple of 8.
+    n_anchors : int or "auto"
+        Anchors of the graph; "auto" is 500 to 1,500 by the number of rows, and never more than half of the rows.
+    n_neighbors : int or "auto"
+        Anchors that each item is joined to; "auto" is 45, or a tenth of the anchors where that is less.
+    feature_map : {"auto", "linear", "rbf"}
+        Features of a view: as they are, or RBF similarities to anchors.
+    kernel_width : float or "auto"
+        Width of the RBF, relative to the median squared distance.
+    ridge : float or "auto"
+        Ridge of the spectrum, relative to the mean diagonal of the Gram matrix.
+    hash_ridge : float or "auto"
+        Ridge of the hash functions.
+    graph_weight : float or "auto"
+        Weight of the graph relative to the usual one for the number of rows (2 for small data, 1 from 6,000 rows on);
+        0 leaves the graph out.
+    latent_weight : float or "auto"
+        Weight of the graph over the first embedding, likewise relative; 0 leaves that graph out.
+    spectral_power : float or "auto"
+        Power p of the spectrum; a larger one favors the directions that the views share.
+    view_weights : sequence of float or "auto"
+        One number per view: its weight in the spectrum and in the graph of the raw views.
+    rank : int or "auto"
+        Directions kept; "auto" is the number of bits, at most 128. More bits come from further rotations.
+    fusion : {"mean", "hadamard"}
+        How the graphs of the views are fused: their mean, or their product (Eq. 15 of the paper) with the mean for
+        empty rows.
+    n_kernel_anchors : int or "auto"
+        Anchors of the RBF features; "auto" is 500 to 1,500 by the number of rows.
+    n_rotation_steps : int, default 50
+        Steps of the rotation (ITQ); 0 leaves it random.
+    nested : sequence of int, optional
+        Shorter lengths, as in (16,), at which the first bits are good codes by themselves (see `cut`).
+    missing : {"error", "allow"}
+        "allow" accepts rows that are all NaN in some views, but not in all.
+    spectrum_rows : int, default 50,000
+        With more rows than this, the spectrum is learned from a sample; all rows are encoded.
+    device : str, optional
+        Where to compute on data of the host, such as "cuda" (PyTorch) or "cupy". Arrays of PyTorch and CuPy are used
+        on the device they are on.
+    dtype : {None, "float32", "float64"}
+        Precision of features and products; None is "float32". Sums and the spectrum are always double precision.
+    random_state : int, numpy Generator or None
+        Equal seeds and data give equal codes, whatever the number of threads.
+    n_threads : int, optional
+        Threads of `fit`; all cores by default.
+    callback : callable, optional
+        Called as callback(step, total, message) while fitting; may raise to interrupt.
+
+    Attributes
+    ----------
+    codes_ : ndarray of uint8, shape (n, n_bits / 8)
+        Codes of the training pairs.
+    tuning_ : dict
+        What was chosen, what was tried, and how it scored.
+    fitted_ : Fitted
+        The learned maps.
+    eigenvalues_ : ndarray of shape (rank,)
+        The spectrum behind the codes.
+    sums_, drift_ :
+        What `partial_fit` continues from, and how outdated the codes of earlier rows are.
+
+    References
+    ----------
+    docs/study.md reports what each part contributes. The objective is that of Wang, Yang, Zareapoor and Zheng (2022)
+    for a fixed graph, with every regression eliminated and with the constraint that bits are uncorrelated.
+
+    Examples
+    --------
+    >>> import fusehash as fh
+    >>> data = fh.datasets.make_paired(n_samples=300, random_state=0)
+    >>> model = fh.FuseHash(n_bits=16, random_state=0).fit(data.views.rows(data.train))
+    >>> model.encode(data.views["text"][:2], view="text").shape
+    (2, 2)
+    """
+
+    method: ClassVar[str] = "fusehash"
+    summary: ClassVar[str] = "closed form that tunes itself: the default"
+    accelerated: ClassVar[bool] = True
+    REMOVED: ClassVar[dict[str, str]] = {"preset": "use AGSFH for the method of the paper"}
+    PARAMETERS: ClassVar[dict[str, Rule]] = {
+        "n_anchors": auto(integer(1)),
+        "n_neighbors": auto(integer(1)),
+        "feature_map": choice("auto", *MAPS),
+        "kernel_width": auto(real(strict=True)),
+        "ridge": auto(real(strict=True)),
+        "hash_ridge": auto(real(strict=True)),
+        "graph_weight": auto(real()),
+        "latent_weight": auto(real()),
+        "spectral_power": auto(real(strict=True)),
+        "view_weights": auto(sequence(real(strict=True), "one number greater than 0 per view")),
+        "rank": auto(integer(1)),
+        "fusion": choice(*FUSIONS),
+        "n_kernel_anchors": auto(integer(1)),
+        "n_rotation_steps": integer(0),
+        "nested": optional(sequence(integer(8), "a sequence of shorter lengths, such as (16,)")),
+        "missing": choice("error", "allow"),
+        "spectrum_rows": integer(2),
+    }
+
+    tuning_: dict[str, Any]
+    fitted_: Fitted
+    eigenvalues_: Floats
+    settings_: dict[str, Any]
+
+    def __init__(
+        self,
+        *,
+        n_bits: int = 64,
+        n_anchors: int | str = "auto",
+        n_neighbors: int | str = "auto",
+        feature_map: str = "auto",
+        kernel_width: float | str = "auto",
+        ridge: float | str = "auto",
+        hash_ridge: float | str = "auto",
+        graph_weight: float | str = "auto",
+        latent_weight: float | str = "auto",
+        spectral_power: float | str = "auto",
+        view_weights: Any = "auto",
+        rank: int | str = "auto",
+        fusion: str = "mean",
+        n_kernel_anchors: int | str = "auto",
+        n_rotation_steps: int = 50,
+        nested: Any = None,
+        missing: str = "error",
+        spectrum_rows: int = SPECTRUM_ROWS,
+        device: str | None = None,
+        dtype: str | None = None,
+        random_state: Any = None,
+        n_threads: int | None = None,
+        callback: Progress | None = None,
+    ) -> None:
+        self.n_bits = n_bits
+        self.n_anchors = n_anchors
+        self.n_neighbors = n_neighbors
+        self.feature_map = feature_map
+        self.kernel_width = kernel_width
+        self.ridge = ridge
+        self.hash_ridge = hash_ridge
+        self.graph_weight = graph_weight
+        self.latent_weight = latent_weight
+        self.spectral_power = spectral_power
+        self.view_weights = view_weights
+        self.rank = rank
+        self.fusion = fusion
+        self.n_kernel_anchors = n_kernel_anchors
+        self.n_rotation_steps = n_rotation_steps
+        self.nested = nested
+        self.missing = missing
+        self.spectrum_rows = spectrum_rows
+        self.device = device
+        self.dtype = dtype
+        self.random_state = random_state
+        self.n_threads = n_threads
+        self.callback = callback
+
+    def _check_params(self) -> None:
+        check_nested(type(self).__name__, self.nested, self.n_bits)
+
+    @property
+    def _allows_missing(self) -> bool:
+        return self.missing == "allow"
+
+    def _fit(self, views: PairedViews, labels: Any) -> None:
+        sizes = self._sizes(views.n_rows)
+        if not is_auto(self.view_weights) and len(self.view_weights) != len(views.names):
+            expected = f"{len(views.names)} numbers, one per view"
+            raise ParameterError(type(self).__name__, "view_weights", expected, list(self.view_weights))
+        given = {name: getattr(self, name) for name in TUNED}
+        start, free = fix(Choices(fusion=self.fusion), given, len(views.names))
+        outcome = fit_closed_form(self._passes(views), sizes, start, free, self._seed, self._report)
+        self.codes_ = host(outcome.codes)
+        self.fitted_ = convert(outcome.fitted, host)
+        self.tuning_ = outcome.tuning
+        self.eigenvalues_ = host(outcome.eigenvalues)
+        self.settings_ = {
+            "n_anchors": sizes.n_anchors,
+            "n_neighbors": sizes.n_neighbors,
+            "rank": len(outcome.eigenvalues),
+        }
+
+    def _sizes(self, n_rows: int) -> Sizes:
+        """The sizes of the fit: as given, or the usual ones for the number of rows."""
+        usual = usual_anchors(n_rows)
+        P: Any = max(min(usual, n_rows // 2), 1) if is_auto(self.n_anchors) else self.n_anchors
+        integer(1, n_rows, " (the number of rows)").check(type(self).__name__, "n_anchors", P)
+        k: Any = max(min(45, P // 10), 1) if is_auto(self.n_neighbors) else self.n_neighbors
+        integer(1, P, " (the number of anchors)").check(type(self).__name__, "n_neighbors", k)
+        kernel_anchors: Any = usual if is_auto(self.n_kernel_anchors) else self.n_kernel_anchors
+        return Sizes(
+            n_bits=self.n_bits,
+            rank=min(self.n_bits, 128) if is_auto(self.rank) else int(self.rank),
+            n_anchors=int(P),
+            n_neighbors=int(k),
+            n_kernel_anchors=int(kernel_anchors),
+            n_rotation_steps=self.n_rotation_steps,
+            nested=check_nested(type(self).__name__, self.nested, self.n_bits),
+            spectrum_rows=self.spectrum_rows,
+            dtype=self.dtype or "float32",
+        )
+
+    def cut(self, n_bits: int) -> FuseHash:
+        """The same model with shorter codes; fitted again, it is nested at the lengths that are left."""
+        short = super().cut(n_bits)
+        if self.nested is not None:
+            short.nested = tuple(length for length in self.nested if length < n_bits) or None
+        return short
+
+    def _project_block(self, block: Floats, view: str) -> Floats:
+        return self.fitted_.project(block, view)
+
+    def _project_complete_block(self, blocks: dict[str, Floats]) -> Floats:
+        prepared = {name: self.fitted_.maps[name].preparation(blocks[name]) for name in self.fitted_.maps}
+        return self.fitted_.project_complete(prepared)
+
+    def _fusion_weights(self) -> dict[str, float]:
+        return self.fitted_.fusion_weights
+
+
+__all__ = ["FuseHash"]

@@ -1,0 +1,51 @@
+"""Nested codes: a rotation whose first bits are good codes by themselves, so that one training serves several lengths.
+
+ITQ over all r directions mixes all of them into every bit, so that the first 16 of 128 bits are no 16-bit code of the
+method. For lengths l_1 < l_2 < ... < l_g (the last is n_bits, l_0 = 0), the bits of group i come from a rotation of
+their own over the leading l_i directions:
+
+    R_i: ITQ rotation of Y[:, :l_i],     bits l_(i-1) .. l_i - 1 = sgn(Y[:, :l_i] R_i[:, :l_i - l_(i-1)])
+
+The first group is the code of that length. Every later group sees the leading directions again, with their weight:
+groups over the directions in between alone would give the weakest directions as many bits as the strongest, and lose
+more with every bit. Every length that is named costs the longest code a little, since its groups overlap; the shortest
+that will be used is enough for most (docs/methods.md has the comparison).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from fusehash.errors import ParameterError
+from fusehash.numerics.arrays import Array, namespace, precision, zeros
+from fusehash.numerics.rotation import learned_rotations
+from fusehash.parameters import check_integer
+
+
+def check_nested(owner: str, nested: Any, n_bits: int) -> tuple[int, ...]:
+    """The lengths below n_bits, ascending: multiples of 8, all different. None is no length."""
+    if nested is None:
+        return ()
+    if isinstance(nested, str | bytes) or not isinstance(nested, Iterable):
+        raise ParameterError(owner, "nested", "code lengths, as in (16, 32)", nested)
+    lengths = [check_integer(owner, "nested", length, low=8) for length in nested]
+    if any(length % 8 or length >= n_bits for length in lengths) or len(set(lengths)) != len(lengths):
+        raise ParameterError(owner, "nested", f"different multiples of 8 below n_bits ({n_bits})", nested)
+    return tuple(sorted(lengths))
+
+
+def nested_rotations(
+    Y: Array, n_bits: int, nested: tuple[int, ...], rng: np.random.Generator, n_steps: int, softness: float = 0.0
+) -> Array:
+    """(r, n_bits): the columns of every group side by side; without `nested`, those of `learned_rotations`."""
+    r, concat = Y.shape[1], namespace(Y).concat
+    parts = []
+    for start, stop in pairwise((0, *nested, n_bits)):
+        seen = min(stop, r)
+        R = learned_rotations(Y[:, :seen], stop - start, rng, n_steps, softness)
+        parts.append(R if seen == r else concat([R, zeros((r - seen, stop - start), Y, precision(Y))], axis=0))
+    return parts[0] if len(parts) == 1 else concat(parts, axis=1)

@@ -1,0 +1,251 @@
+"""Anchors, the anchor graph of one view (Eq. 14), and the fusion of several (Eq. 15).
+
+An anchor graph joins every item to its k nearest of P anchors, with weights that fall with the distance and sum to 1.
+It is never held dense for all items: weights come as (n, k) neighbor lists per block, or as one sparse matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from fusehash.numerics.arrays import (
+    Array,
+    cast,
+    is_accelerated,
+    is_numpy,
+    namespace,
+    nearest_columns,
+    not_below_zero,
+    precision,
+    put_rows,
+    squares,
+    take_rows,
+    to_device_of,
+    zeros,
+)
+from fusehash.numerics.compiled import compiled
+from fusehash.views import BLOCK_ROWS, Floats, PairedViews
+
+Neighbors = tuple[Array, Array]
+
+
+def squared_distances(X: Array, T: Array) -> Array:
+    """(n, P) squared Euclidean distances between the rows of X and of T, in their precision and their place."""
+    xp = namespace(X)
+    # Seen from amid the anchors, or a far origin costs all digits; from entries of theirs, so that integers stay exact.
+    center = xp.sort(T[:15], axis=0)[len(T[:15]) // 2]
+    X, T = X - center, T - center
+    D = X @ T.T
+    D *= -2.0
+    D += squares(X)[:, None]
+    D += squares(T)
+    return not_below_zero(D)
+
+
+def choose_anchors(
+    views: PairedViews,
+    n_anchors: int,
+    method: str,
+    rng: np.random.Generator,
+    scale: dict[str, float] | None = None,
+    take: Callable[[str, Any], Floats] | None = None,
+) -> dict[str, Floats]:
+    """P anchors in every view: the same random pairs, or the centers of k-means over the joint features.
+
+    For k-means each view is scaled to unit mean square norm (`scale`, the square root of the total variance), so that
+    no view rules by its unit of measurement; at most 50 rows an anchor are looked at. `take` gives some rows of a view
+    where there is a better way than to read it here.
+    """
+    take = take or views.block
+    complete = np.flatnonzero(np.all([views.is_present(name) for name in views], axis=0))
+    pool = complete if len(complete) >= n_anchors else np.arange(views.n_rows)
+    if method == "random":
+        rows = rng.choice(pool, n_anchors, replace=False)
+        return {name: take(name, rows) for name in views}
+    from sklearn.cluster import MiniBatchKMeans
+
+    sample = rng.choice(pool, min(len(pool), 50 * n_anchors), replace=False)
+    scale = scale or {name: float(np.sqrt(take(name, sample).var(axis=0).sum())) or 1.0 for name in views}
+    joint = np.hstack([take(name, sample) / scale[name] for name in views])
+    seed = int(rng.integers(2**31))
+    centers = MiniBatchKMeans(n_anchors, n_init=1, random_state=seed, batch_size=4096).fit(joint).cluster_centers_
+    cuts = np.cumsum(list(views.n_features.values()))[:-1]
+    parts = np.split(centers, cuts, axis=1)
+    return {name: np.ascontiguousarray(part) * scale[name] for name, part in zip(views, parts, strict=True)}
+
+
+@compiled(inline="always")
+def _further(d: Floats, index: NDArray[np.int32], a: int, b: int) -> bool:
+    """Whether heap entry a is further than b; of equal distances the higher index counts as further."""
+    return d[a] > d[b] or (d[a] == d[b] and index[a] > index[b])
+
+
+@compiled()
+def _sift_down(d: Floats, index: NDArray[np.int32], root: int, size: int) -> None:
+    while True:
+        child = 2 * root + 1
+        if child >= size:
+            return
+        if child + 1 < size and _further(d, index, child + 1, child):
+            child += 1
+        if not _further(d, index, child, root):
+            return
+        d[root], d[child] = d[child], d[root]
+        index[root], index[child] = index[child], index[root]
+        root = child
+
+
+@compiled()
+def _weights(D: Floats, k: int, index: NDArray[np.int32], weights: Floats) -> None:
+    """Eq. 14 for every row of distances: a heap of the k + 1 nearest, then their weights."""
+    P = D.shape[1]
+    size = min(k + 1, P)
+    for i in range(D.shape[0]):
+        d, near = np.empty(size), np.empty(size, np.int32)
+        for j in range(size):
+            d[j], near[j] = D[i, j], j
+        for root in range(size // 2 - 1, -1, -1):
+            _sift_down(d, near, root, size)
+        for j in range(size, P):
+            if D[i, j] < d[0]:
+                d[0], near[0] = D[i, j], j
+                _sift_down(d, near, 0, size)
+        for end in range(size - 1, 0, -1):  # heap sort: nearest first
+            d[0], d[end] = d[end], d[0]
+            near[0], near[end] = near[end], near[0]
+            _sift_down(d, near, 0, end)
+        # With no anchor beyond the k-th (k = P) the furthest itself is the limit.
+        limit = d[size - 1]
+        total = 0.0
+        for j in range(k):
+            total += limit - d[j]
+        for j in range(k):
+            index[i, j] = near[j]
+            weights[i, j] = (limit - d[j]) / total if total > 1e-12 * k * limit else 1.0 / k
+
+
+def anchor_weights(X: Array, anchors: Array, k: int) -> Neighbors:
+    """The k nearest anchors of every row, nearest first, and their weights (Eq. 14); weights of a row sum to 1.
+
+    With d_(1) <= ... <= d_(k+1) the sorted squared distances, the r-th weight is
+    (d_(k+1) - d_(r)) / (k d_(k+1) - sum_{r<=k} d_(r)); where all are equal (0/0 in print) it is 1/k.
+    """
+    D = squared_distances(X, anchors)
+    if not is_numpy(D):
+        return nearest_weights(D, k)
+    index = np.empty((len(X), k), np.int32)
+    weights = np.empty((len(X), k), D.dtype)
+    _weights(D, k, index, weights)
+    return index, weights
+
+
+def nearest_weights(D: Array, k: int) -> Neighbors:
+    """Eq. 14 from distances in any array library; of equals at the limit it is 0, whichever of them are taken.
+
+    Where all are equal it is not, and the first ones are taken, as in NumPy.
+    """
+    xp = namespace(D)
+    d, index = nearest_columns(D, min(k + 1, D.shape[1]))
+    limit = d[:, -1:]
+    gaps = limit - d[:, :k]
+    total = xp.sum(gaps, axis=1, keepdims=True)
+    even = total <= 1e-12 * k * limit
+    ties = xp.nonzero(even[:, 0])[0]
+    if len(ties):
+        index[ties] = cast(xp.argsort(D[ties], axis=1, stable=True)[:, : index.shape[1]], precision(index))
+    weights = xp.where(even, xp.ones_like(gaps) / k, gaps / xp.where(even, xp.ones_like(total), total))
+    return index[:, :k], weights
+
+
+def to_sparse(neighbors: Neighbors, n_anchors: int) -> sp.csr_matrix:
+    """Neighbor lists as an (n, P) sparse matrix."""
+    index, weights = neighbors
+    n, k = index.shape
+    pointers = np.arange(0, n * k + 1, k)
+    matrix = sp.csr_matrix((weights.ravel(), index.ravel(), pointers), shape=(n, n_anchors))
+    matrix.sort_indices()
+    return matrix
+
+
+def hadamard(graphs: Sequence[sp.csr_matrix]) -> sp.csr_matrix:
+    """Eq. 15: the entry-wise product. An edge survives only where every view has it, so rows can be empty."""
+    fused = graphs[0]
+    for graph in graphs[1:]:
+        fused = fused.multiply(graph)
+    fused = sp.csr_matrix(fused)
+    fused.eliminate_zeros()
+    return fused
+
+
+def mean_graph(graphs: Sequence[sp.csr_matrix]) -> sp.csr_matrix:
+    """The mean of the graphs: an edge of any view survives, so no row is empty and rows sum to 1."""
+    fused = graphs[0]
+    for graph in graphs[1:]:
+        fused = fused + graph
+    return sp.csr_matrix(fused / len(graphs))
+
+
+def fused_anchor_graph(
+    views: PairedViews,
+    anchors: dict[str, Floats],
+    k: int,
+    size: int = BLOCK_ROWS,
+    combine: Callable[[Sequence[sp.csr_matrix]], sp.csr_matrix] = hadamard,
+) -> sp.csr_matrix:
+    """The paper's A (N x P, sparse): Hadamard product of the views' anchor graphs (or their mean), block by block."""
+    blocks = []
+    for rows in views.blocks(size):
+        graphs = [
+            to_sparse(anchor_weights(views.block(name, rows), anchors[name], k), len(anchors[name])) for name in views
+        ]
+        blocks.append(combine(graphs))
+    return sp.vstack(blocks, format="csr")
+
+
+def neighbor_graph(X: Array, anchors: Array, k: int, has_anchor: NDArray[np.bool_] | None = None) -> Array:
+    """Dense (n, P) anchor graph of a block of rows; anchors that are missing in this view get no edges."""
+    columns = None if has_anchor is None or has_anchor.all() else np.flatnonzero(has_anchor)
+    if columns is not None and not len(columns):  # seen at no anchor: no edges
+        return zeros((len(X), len(anchors)), X, precision(X))
+    points = anchors if columns is None else take_rows(anchors, columns)
+    # A GPU is fast in single precision; the weights are continuous, so it hardly matters.
+    dtype = precision(X) if is_accelerated(X) else "float64"
+    index, weights = anchor_weights(cast(X, dtype), cast(points, dtype), min(k, len(points)))
+    if columns is not None:
+        index = to_device_of(columns, X)[index]
+    shape = len(X), len(anchors)
+    if is_numpy(X):
+        graph = np.zeros(shape, X.dtype)
+        np.put_along_axis(graph, index, weights.astype(X.dtype), axis=1)
+        return graph
+    return put_rows(shape, index, cast(weights, precision(X)))
+
+
+FUSIONS = ("mean", "hadamard")
+
+
+def fuse(graphs: Sequence[Array], present: Sequence[Array | None], weights: Sequence[float], fusion: str) -> Array:
+    """One graph from the views' graphs, over the views in which each row is present (None: in all rows).
+
+    mean : weighted mean; no row is ever empty
+    hadamard : product (Eq. 15) scaled to row sum 1; the mean where the product is empty
+    """
+    xp = namespace(graphs[0])
+    ones = xp.ones_like(graphs[0][:, :1])
+    masks = [ones if mask is None else cast(mask, precision(ones))[:, None] for mask in present]
+    total = xp.clip(sum(w * mask for w, mask in zip(weights, masks, strict=True)), 1e-12, None)
+    shares = [w * mask / total for w, mask in zip(weights, masks, strict=True)]
+    mean = sum(share * graph for share, graph in zip(shares, graphs, strict=True))
+    if fusion == "mean":
+        return mean
+    product = ones
+    for mask, graph in zip(masks, graphs, strict=True):
+        product = product * xp.where(mask > 0.0, graph, ones)
+    mass = xp.sum(product, axis=1, keepdims=True)
+    empty = mass <= 1e-12
+    return xp.where(empty, mean, product / xp.where(empty, ones, mass))

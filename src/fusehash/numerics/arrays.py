@@ -1,0 +1,263 @@
+"""One code path for NumPy, PyTorch and CuPy: which library an array belongs to, and the few steps that differ.
+
+Numerics ask `namespace(X)` for the array library of their input and compute there, on its device; NumPy input takes
+its compiled fast paths. Everything a model keeps is NumPy (`host`), and is moved to a device when it is used there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
+from importlib import import_module
+from typing import Any, TypeVar
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.linalg import LinAlgError
+from scipy.linalg import cholesky as host_cholesky
+from scipy.linalg import eigh as host_eigh
+from scipy.linalg import solve_triangular as host_solve_triangular
+
+from fusehash.errors import DataError
+
+Array = Any
+T = TypeVar("T")
+# Where arrays live; a NumPy array is anywhere on the host.
+HOST = "cpu"
+
+
+def is_numpy(array: Array) -> bool:
+    """Whether the compiled fast paths can take it."""
+    return isinstance(array, np.ndarray)
+
+
+def is_foreign(array: Array) -> bool:
+    """Whether this is an array of a library other than NumPy that computes in its own place."""
+    if isinstance(array, np.ndarray | np.generic | list | tuple) or sp.issparse(array):
+        return False
+    from array_api_compat import is_cupy_array, is_torch_array
+
+    return bool(is_torch_array(array) or is_cupy_array(array))
+
+
+def namespace(array: Array) -> Any:
+    """The array library of an array, with the names of the Array API."""
+    if isinstance(array, np.ndarray):
+        return np
+    from array_api_compat import array_namespace
+
+    return array_namespace(array)
+
+
+def place(array: Array) -> tuple[str, str]:
+    """(library, device) of an array, as strings: what is on the same place can be combined."""
+    if isinstance(array, np.ndarray):
+        return "numpy", HOST
+    return namespace(array).__name__.split(".")[-1], str(array.device)
+
+
+def is_accelerated(array: Array) -> bool:
+    """Whether the array lives on a device where single precision is the fast one and launches are what costs."""
+    return not isinstance(array, np.ndarray) and not place(array)[1].startswith(HOST)
+
+
+def cast(array: Array, dtype: str) -> Array:
+    """The array in another precision, itself where it is of that already."""
+    if isinstance(array, np.ndarray):
+        return array.astype(dtype, copy=False)
+    xp = namespace(array)
+    return xp.astype(array, getattr(xp, dtype), copy=False)
+
+
+def precision(array: Array) -> str:
+    """Name of an array's dtype, such as "float32"."""
+    return str(array.dtype).rsplit(".", 1)[-1]
+
+
+def real(array: Array) -> Array:
+    """A matrix in double precision; products of blocks may then be taken in single."""
+    return cast(array, "float64")
+
+
+def host(array: Array) -> np.ndarray[Any, Any]:
+    """The array in NumPy."""
+    if isinstance(array, np.ndarray):
+        return array
+    if hasattr(array, "detach"):  # torch, on whatever device and with whatever history
+        there = array.detach().cpu()
+        return np.asarray(there.float() if precision(there) == "bfloat16" else there)  # NumPy has no bfloat16
+    return np.asarray(array.get() if is_foreign(array) else array)
+
+
+def unmasked(array: Array) -> Array:
+    """A masked array as a plain one; what is masked is NaN, and not the number that stands below."""
+    if not isinstance(array, np.ma.MaskedArray):
+        return array
+    if not np.ma.is_masked(array):
+        return np.asarray(array)
+    return np.ma.filled(array.astype(np.result_type(array.dtype, np.float16)), np.nan)
+
+
+def to_device_of(array: np.ndarray[Any, Any], other: Array) -> Array:
+    """A NumPy array brought to the place of another array."""
+    if isinstance(other, np.ndarray):
+        return array
+    xp = namespace(other)
+    return xp.asarray(np.ascontiguousarray(array), device=other.device)
+
+
+def to_device(array: np.ndarray[Any, Any], device: str) -> Array:
+    """A NumPy array on a device: "cuda", "cuda:1", "cpu" (PyTorch), or "cupy"."""
+    if device.startswith("cupy"):
+        return import_library("cupy", device).asarray(array)
+    return import_library("torch", device).as_tensor(np.ascontiguousarray(array), device=device)
+
+
+def import_library(name: str, device: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError:
+        raise DataError(
+            f"device={device!r} needs {name}, which is not installed: pip install 'fusehash[gpu]'."
+        ) from None
+
+
+def check_device(device: str) -> None:
+    """Whether arrays can be put there, in one sentence if not."""
+    library = import_library("cupy" if device.startswith("cupy") else "torch", device)
+    try:
+        to_device(np.zeros(1), device)
+    except Exception as error:  # every library has errors of its own
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DataError(f"device={device!r} must be there for {library.__name__}. It says: {reason}") from None
+
+
+def load_linear_algebra(like: Array) -> None:
+    """Load the solvers of a device now: PyTorch cannot do so on several threads at once."""
+    if hasattr(like, "detach"):
+        cholesky(zeros((1, 1), like) + 1.0)
+
+
+def zeros(shape: tuple[int, ...], like: Array, dtype: str = "float64") -> Array:
+    """Zeros in the place of another array."""
+    xp = namespace(like)
+    if xp is np:
+        return np.zeros(shape, dtype)
+    return xp.zeros(shape, dtype=getattr(xp, dtype), device=like.device)
+
+
+def take_rows(array: Array, rows: Any) -> Array:
+    """Rows by a slice or by an index on the host."""
+    if isinstance(rows, slice) and (rows.step or 1) < 0 and is_foreign(array):
+        rows = np.arange(*rows.indices(len(array)))
+    if isinstance(rows, slice) or not is_foreign(array):
+        return array[rows]
+    index = np.asarray(rows)
+    return array[to_device_of(np.flatnonzero(index) if index.dtype == bool else index.astype(np.int64), array)]
+
+
+def not_below_zero(X: Array) -> Array:
+    """max(X, 0), in place where the library can."""
+    if isinstance(X, np.ndarray):
+        return np.maximum(X, 0.0, out=X)
+    return X.clamp_(min=0.0) if hasattr(X, "clamp_") else namespace(X).clip(X, 0.0, None)
+
+
+def squares(X: Array) -> Array:
+    """||x||^2 of every row."""
+    return dots(X, X)
+
+
+def dots(X: Array, Y: Array) -> Array:
+    """<x, y> of every pair of rows."""
+    if isinstance(X, np.ndarray):
+        return np.einsum("ij,ij->i", X, Y)
+    return namespace(X).linalg.vecdot(X, Y, axis=1)
+
+
+# -- linear algebra that the Array API does not name, or NumPy's fast path has a better way for ----------------------
+
+
+def cholesky(A: Array) -> Array:
+    """Lower Cholesky factor; LinAlgError where the matrix is not positive definite."""
+    if isinstance(A, np.ndarray):
+        return host_cholesky(A, lower=True, check_finite=False)
+    if hasattr(A, "detach"):
+        import torch
+
+        factor, info = torch.linalg.cholesky_ex(A)
+        if int(info):
+            raise LinAlgError(f"{int(info)}-th leading minor is not positive definite")
+        return factor
+    factor = namespace(A).linalg.cholesky(A)
+    if not bool(namespace(A).all(namespace(A).isfinite(factor))):
+        raise LinAlgError("not positive definite")
+    return factor
+
+
+def solve_lower(factor: Array, rhs: Array, *, transposed: bool = False) -> Array:
+    """L^-1 rhs, or L'^-1 rhs, for a lower triangular L."""
+    if isinstance(factor, np.ndarray):
+        return host_solve_triangular(factor, rhs, lower=True, trans=int(transposed), check_finite=False)
+    if hasattr(factor, "detach"):
+        import torch
+
+        return torch.linalg.solve_triangular(factor.T if transposed else factor, rhs, upper=transposed)
+    from cupyx.scipy.linalg import solve_triangular
+
+    return solve_triangular(factor, rhs, lower=True, trans=int(transposed))
+
+
+def top_eigh(A: Array, r: int) -> tuple[Array, Array]:
+    """The r largest eigenvalues of a symmetric matrix, descending, and their eigenvectors, by the dense solver."""
+    n = A.shape[0]
+    if isinstance(A, np.ndarray):
+        w, V = host_eigh(A, subset_by_index=[n - r, n - 1])
+        return w[::-1], with_signs(np.ascontiguousarray(V[:, ::-1]))
+    xp = namespace(A)
+    w, V = xp.linalg.eigh(A)
+    return xp.flip(w[n - r :], axis=0), with_signs(xp.flip(V[:, n - r :], axis=1))
+
+
+def with_signs(V: Array) -> Array:
+    """Eigenvectors with the sign that all libraries shall agree on: a positive product with one fixed vector."""
+    direction = cast(to_device_of(np.random.default_rng(0).standard_normal(len(V)), V), precision(V))
+    return V * (1.0 - 2.0 * cast(direction @ V < 0.0, precision(V)))
+
+
+def nearest_columns(D: Array, count: int) -> tuple[Array, Array]:
+    """The `count` smallest entries of every row, ascending, and their columns."""
+    if hasattr(D, "detach"):
+        import torch
+
+        found = torch.topk(D, count, dim=1, largest=False)
+        return found.values, found.indices
+    xp = namespace(D)
+    columns = xp.argsort(D, axis=1, stable=True)[:, :count]
+    return xp.take_along_axis(D, columns, axis=1), columns
+
+
+def put_rows(shape: tuple[int, int], columns: Array, values: Array) -> Array:
+    """A matrix of zeros with values[i, j] at (i, columns[i, j])."""
+    matrix = zeros(shape, values, precision(values))
+    if hasattr(matrix, "scatter_"):
+        return matrix.scatter_(1, columns, values)
+    xp = namespace(values)
+    matrix[xp.arange(shape[0])[:, None], columns] = values
+    return matrix
+
+
+# -- whole models ----------------------------------------------------------------------------------------------------
+
+
+def convert(value: T, change: Callable[[Array], Array]) -> T:
+    """The same dictionary, list or dataclass with every array in it changed."""
+    if isinstance(value, np.ndarray) or is_foreign(value):
+        return change(value)  # type: ignore[no-any-return, unused-ignore]
+    if isinstance(value, dict):
+        return type(value)({key: convert(item, change) for key, item in value.items()})  # type: ignore[return-value, unused-ignore]
+    if isinstance(value, list | tuple):
+        return type(value)(convert(item, change) for item in value)  # type: ignore[return-value, unused-ignore]
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{f.name: convert(getattr(value, f.name), change) for f in fields(value) if f.init})
+    return value

@@ -1,0 +1,262 @@
+"""Mergeable sums over row blocks, and the top of a symmetric spectrum.
+
+FuseHash and AGSFH touch the data only through sums over rows (means, Gram matrices), so blocks can come in any order,
+from disk or
+from other machines, and their sums can be merged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+from scipy.linalg import LinAlgError, cho_solve
+
+from fusehash.numerics.arrays import (
+    Array,
+    cast,
+    cholesky,
+    host,
+    is_accelerated,
+    is_numpy,
+    namespace,
+    solve_lower,
+    squares,
+    to_device_of,
+    top_eigh,
+    with_signs,
+    zeros,
+)
+
+Floats = Array  # in double precision, of any library
+
+# Of approximate eigenpairs: residuals relative to the eigenvalue.
+NEARLY = 0.1
+
+
+@dataclass
+class CenteredGram:
+    """Count, mean and centered Gram matrix sum (x - mean)(x - mean)' of rows, exact under merging (Chan 1979)."""
+
+    n_features: int
+    count: int = 0
+    mean: Array = field(default_factory=lambda: np.zeros(0))
+    gram: Array = field(default_factory=lambda: np.zeros((0, 0)))
+
+    def __post_init__(self) -> None:
+        if self.mean.shape[0] == 0:
+            self.mean = np.zeros(self.n_features)
+            self.gram = np.zeros((self.n_features, self.n_features))
+
+    def add(self, X: Array, dtype: str = "float64") -> None:
+        """Take in a block of rows; products are taken in `dtype` and summed in double precision."""
+        if len(X) == 0:
+            return
+        X = cast(X, "float64")
+        mean = namespace(X).mean(X, axis=0)
+        centered = cast(X - mean, dtype)
+        self._merge(len(X), mean, cast(centered.T @ centered, "float64"))
+
+    def merge(self, other: CenteredGram) -> None:
+        """Take in the sums of other rows."""
+        if other.count:
+            self._merge(other.count, other.mean, other.gram)
+
+    def _merge(self, count: int, mean: Array, gram: Array) -> None:
+        if self.count == 0:
+            self.count, self.mean, self.gram = count, mean, gram
+            return
+        total = self.count + count
+        shift = mean - self.mean
+        self.gram = self.gram + gram
+        self.gram += shift[:, None] * shift * (self.count * count / total)
+        self.mean = self.mean + shift * (count / total)
+        self.count = total
+
+    @property
+    def variance(self) -> Array:
+        """Variance of every feature."""
+        return namespace(self.gram).linalg.diagonal(self.gram) / max(self.count, 1)
+
+
+def gram_of(S: Array, parts: int = 4) -> Array:
+    """S'S in double precision; on a GPU, where the product is all the cost, little more than one half of it."""
+    if not is_accelerated(S):
+        return cast(S.T @ S, "float64")
+    width = S.shape[1]
+    G = zeros((width, width), S)
+    edges = [width * part // parts for part in range(parts + 1)]
+    for start, stop in pairwise(edges):
+        G[:stop, start:stop] = cast(S[:, :stop].T @ S[:, start:stop], "float64")
+        G[start:stop, :start] = G[:start, start:stop].T
+    return G
+
+
+def top_eigenpairs(
+    G: Array, r: int, start: Array | None = None, *, tol: float = 1e-7, max_rounds: int = 8
+) -> tuple[Array, Array]:
+    """The r largest eigenvalues (descending) of a symmetric matrix and their eigenvectors.
+
+    From a `start` (the eigenvectors of a similar matrix) a few rounds of Rayleigh-Ritz over [V, residual, last step]
+    are enough (LOBPCG without a preconditioner); V never gets worse, since each round searches a space that holds it.
+    Where that does not settle or settles beside the top, or where r is a large part of the spectrum, the dense solver
+    is used.
+    """
+    n = len(G)
+    r = min(r, n)
+    if not is_numpy(G):  # a device solves it densely in milliseconds
+        return top_eigh((G + G.T) / 2, r)
+    size = float(np.abs(G).max())
+    rounds = min(max_rounds, n**3 // (10 * n * n * r + 100 * r**3))  # as many as cost less than the dense solver
+    if start is not None and start.shape == (n, r) and rounds > 1 and 1e-100 < size < 1e100:
+        V, last = start, np.zeros((n, 0))
+        GV = G @ V
+        error = np.inf
+        for left in range(rounds, 0, -1):
+            w = np.einsum("ij,ij->j", V, GV)
+            residual = GV - V * w
+            last_error, error = error, float(np.linalg.norm(residual, axis=0).max() / max(abs(w[0]), 1e-8 * size))
+            if error <= tol:
+                if _is_top(G, w, V, 10.0 * tol * abs(w[0])):
+                    return w, V
+                break  # an eigenvector of the top is orthogonal to all that was searched
+            if error * (error / last_error) ** (left - 1) > tol and np.isfinite(last_error):
+                break  # at this pace it would not settle
+            basis = _orthonormal(np.hstack([V, residual / size, last]))
+            image = G @ basis
+            small = basis.T @ image
+            _, Q = top_eigh((small + small.T) / 2, r)
+            new = basis @ Q
+            last, V, GV = new - V @ (V.T @ new), new, image @ Q
+    return top_eigh((G + G.T) / 2, r)
+
+
+def _is_top(G: Floats, w: Floats, V: Floats, slack: float) -> bool:
+    """Whether no eigenvalue of G beside the eigenpairs (w, V) exceeds the least of w by more than `slack`.
+
+    With V's own eigenvalues moved down to that least, G must stay below it: a Cholesky factorization tells.
+    """
+    gap = (V * (w - w[-1])) @ V.T - G
+    gap[np.diag_indices_from(gap)] += w[-1] + slack
+    try:
+        cholesky(gap)
+    except LinAlgError:
+        return False
+    return True
+
+
+def leading_eigenpairs(G: Array, r: int, *, n_rounds: int = 3, degree: int = 8) -> tuple[Array, Array]:
+    """Nearly the r largest eigenpairs (descending) of a positive semi-definite matrix, much faster than exactly.
+
+    Subspace iteration with a Chebyshev filter (Zhou and Saad 2007), mostly in single precision: the polynomial is
+    small below the least Ritz value of a slightly larger block and grows fast above it, so the leading pairs are
+    accurate and only the last ones, whose eigenvalues hardly differ from the unwanted ones, may be mixed with those.
+    Where the spectrum falls so steeply that its top drowns the rest (few features, few different rows), the filter is
+    run in double precision, and where that is not enough either the dense solver is used.
+    """
+    n, block = len(G), r + max(16, r // 8)
+    if n < 5 * block:
+        return top_eigenpairs(G, r)
+    xp = namespace(G)
+    for dtype in ("float32", "float64"):
+        V = _filtered(G, block, dtype, n_rounds, degree)
+        if V is None:
+            continue
+        # The last step in double precision: eigenvectors of near equal eigenvalues are told apart as far as can be.
+        V = xp.linalg.qr(cast(V, "float64"))[0]
+        image = G @ V
+        w, Q = top_eigh(V.T @ image, r)
+        V = V @ Q
+        if _nearly_solves(w, V, image @ Q):
+            return w, with_signs(V)
+    return top_eigenpairs(G, r)
+
+
+def _filtered(G: Array, block: int, dtype: str, n_rounds: int, degree: int) -> Array | None:
+    """A basis near the top of the spectrum; None where the filter leaves the range of `dtype`."""
+    xp = namespace(G)
+    matrix = cast(G, dtype)
+    first = np.random.default_rng(0).standard_normal((len(G), block)).astype(np.float32)
+    V = xp.linalg.qr(cast(to_device_of(first, G), dtype))[0]
+    for _ in range(n_rounds):
+        image = matrix @ V
+        w = np.linalg.eigvalsh(host(V.T @ image))
+        cut = max(float(w[0]), 1e-6 * float(w[-1]))
+        if cut <= 0.0:
+            return None
+        with np.errstate(over="ignore", invalid="ignore"):  # looked at below
+            # Chebyshev recurrence on [0, cut] mapped to [-1, 1], started from V and (2 G / cut - 1) V.
+            older, V = V, (2.0 / cut) * image - V
+            for _ in range(degree - 1):
+                older, V = V, (4.0 / cut) * (matrix @ V) - 2.0 * V - older
+            V = xp.linalg.qr(V)[0]
+        if not bool(xp.all(xp.isfinite(V))):
+            return None
+    return V
+
+
+def _nearly_solves(w: Array, V: Array, image: Array) -> bool:
+    """Whether G V = V diag(w) up to a part of each eigenvalue that is not below rounding."""
+    xp = namespace(V)
+    residual = xp.sqrt(squares((image - V * w).T))
+    return bool(xp.all(residual <= NEARLY * xp.clip(w, 1e-6 * float(w[0]), None)))
+
+
+def _orthonormal(A: Floats) -> Floats:
+    """An orthonormal basis of the columns, by the eigenvectors of their Gram matrix (twice, for accuracy)."""
+    for _ in range(2):
+        norms = np.linalg.norm(A, axis=0)
+        A = A[:, norms > 1e-14] / norms[norms > 1e-14]
+        w, Q = np.linalg.eigh(A.T @ A)
+        keep = w > 1e-10 * w[-1]
+        A = A @ (Q[:, keep] / np.sqrt(w[keep]))
+    return A
+
+
+def ridge_solver(gram: Array, ridge: float) -> Array:
+    """Cholesky factor of gram + ridge * (mean diagonal) I; a relative ridge, so units do not matter.
+
+    It is never below rounding, so that dependent features have a solution too: where sums of single precision leave
+    the matrix indefinite, it is raised until it is not.
+    """
+    scale = trace(gram) / len(gram)
+    ridge = max(ridge, 1e-14 * len(gram))
+    try:
+        return cholesky(gram + identity(gram) * (ridge * scale if scale > 0 else 1.0))
+    except LinAlgError:
+        if ridge >= 1.0:
+            raise
+        return ridge_solver(gram, 10.0 * ridge)
+
+
+def trace(A: Array) -> float:
+    return float(namespace(A).sum(namespace(A).linalg.diagonal(A)))
+
+
+def identity(A: Array) -> Array:
+    """The identity of A's size, in its place."""
+    return to_device_of(np.eye(len(A)), A)
+
+
+def damped_solver(gram: Floats, ridge: float) -> Floats:
+    """Cholesky factor of gram + ridge I: a ridge in units of the features, raised where rounding asks for it."""
+    return ridge_solver(gram, ridge / (trace(gram) / max(len(gram), 1) or 1.0))
+
+
+def solve_damped(gram: Floats, ridge: float, rhs: Floats) -> Floats:
+    """(gram + ridge I)^-1 rhs."""
+    return solve_ridge(damped_solver(gram, ridge), rhs) if trace(gram) > 0.0 else rhs / ridge
+
+
+def solve_ridge(factor: Array, rhs: Array) -> Array:
+    """(gram + ridge I)^-1 rhs from the factor of `ridge_solver`."""
+    if is_numpy(factor):
+        return cho_solve((factor, True), rhs, check_finite=False)
+    return solve_lower(factor, solve_lower(factor, rhs), transposed=True)
+
+
+def whitening(gram: Array, ridge: float) -> Array:
+    """The matrix T with T'(gram + ridge * mean diagonal I)T = I, so that X T has white columns."""
+    T = solve_lower(ridge_solver(gram, ridge), identity(gram)).T
+    return np.ascontiguousarray(T) if is_numpy(T) else T

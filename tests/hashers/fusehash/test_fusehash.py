@@ -1,0 +1,274 @@
+"""FuseHash() as every user gets it: any features, any views, tuned without labels, better than its controls."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import fusehash as fh
+from fusehash.errors import DataError, ParameterError
+
+FIXED: dict[str, Any] = {
+    "feature_map": "rbf",
+    "kernel_width": 1.0,
+    "ridge": 0.03,
+    "graph_weight": 1.0,
+    "latent_weight": 1.0,
+    "spectral_power": 2.0,
+}
+
+
+@pytest.fixture(scope="module")
+def made() -> Any:
+    return fh.datasets.make_paired(n_samples=1500, n_train=700, random_state=3)
+
+
+@pytest.fixture(scope="module")
+def model(made: Any) -> fh.FuseHash:
+    return fh.FuseHash(n_bits=32, random_state=0).fit(made.views.rows(made.train))
+
+
+def mean_map(model: Any, data: Any, protocols: tuple[str, ...] = ("HN", "FN"), seeds: Any = (0, 1)) -> float:
+    result = fh.evaluation.evaluate(model, data, protocols=protocols, seeds=seeds)
+    return float(np.mean([score.mean for score in result.scores]))
+
+
+def test_wiki_reaches_what_was_promised(data_file: Callable[[str], Path]) -> None:
+    """The floors of new database items, 64 bits, five seeds, parameters untouched."""
+    data = fh.datasets.load("wiki", path=data_file("wiki.npz"))
+    result = fh.evaluation.evaluate(fh.FuseHash(n_bits=64), data, protocols=("HN", "FN"), ties="stable")
+    scores = {(s.protocol, s.direction): s.mean for s in result.scores}
+    assert scores["HN", "image->text"] >= 0.270
+    assert scores["HN", "text->image"] >= 0.340
+    assert scores["FN", "image->text"] >= 0.270
+    assert scores["FN", "text->image"] >= 0.625
+
+
+def test_it_beats_its_controls_and_its_linear_variant(made: Any) -> None:
+    ours = mean_map(fh.FuseHash(n_bits=32), made)
+    assert ours > mean_map(fh.RegressionHasher(n_bits=32), made) + 0.02
+    assert ours > mean_map(fh.hashers.make("random", n_bits=32), made) + 0.05
+    assert ours > mean_map(fh.FuseHash(n_bits=32, feature_map="linear"), made)
+
+
+def test_training_codes_are_the_fused_codes_of_the_training_items(made: Any, model: fh.FuseHash) -> None:
+    train = made.views.rows(made.train)
+    agree = np.unpackbits(model.codes_ ^ model.encode_fused(train)).mean()
+    assert agree < 1e-4
+
+
+def test_tuning_is_reported_and_needs_no_labels(model: fh.FuseHash) -> None:
+    tuning = model.tuning_
+    assert set(tuning["chosen"]) >= {"feature_map", "kernel_width", "ridge", "graph_weight", "spectral_power"}
+    assert len(tuning["trials"]) > 10
+    assert all(0.0 <= trial["pair_auc"] <= 1.0 for trial in tuning["trials"])
+    assert set(tuning["fusion_weights"]) == {"image", "text"}
+    best = max(trial["score"] for trial in tuning["trials"])
+    chosen = next(t for t in tuning["trials"] if all(t[k] == v for k, v in tuning["chosen"].items()))
+    assert chosen["score"] >= best - 6 * 0.06  # never more than a margin below, step by step
+
+
+def test_fixed_parameters_stay_fixed(made: Any) -> None:
+    model = fh.FuseHash(n_bits=16, random_state=0, view_weights=(1.0, 3.0), **FIXED).fit(
+        made.views.rows(made.train[:300])
+    )
+    assert len(model.tuning_["trials"]) == 1
+    chosen = model.tuning_["chosen"]
+    assert {name: chosen[name] for name in FIXED} == FIXED
+    assert chosen["view_weights"] == [1.0, 3.0]
+    assert chosen["hash_ridge"] == pytest.approx(0.003)
+
+
+def any_features(kind: str, latent: np.ndarray, rng: np.random.Generator) -> Any:
+    n = len(latent)
+    mixed = latent @ rng.standard_normal((latent.shape[1], 24))
+    if kind == "histogram":
+        return np.exp(mixed) / np.exp(mixed).sum(1, keepdims=True)
+    if kind == "bag":
+        return (mixed > 1.0).astype(np.int8)
+    if kind == "sparse":
+        return sp.csr_matrix(np.maximum(mixed - 1.0, 0.0))
+    if kind == "wild scales":
+        return mixed * np.logspace(-8, 8, 24) + np.logspace(10, -3, 24)
+    if kind == "constant columns":
+        return np.hstack([mixed, np.ones((n, 5)), np.zeros((n, 3))])
+    if kind == "duplicate columns":
+        return np.hstack([mixed, mixed])
+    if kind == "very wide":
+        return latent @ rng.standard_normal((latent.shape[1], 900)) + 0.1 * rng.standard_normal((n, 900))
+    if kind == "very narrow":
+        return latent[:, :2]
+    return mixed.astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "histogram",
+        "bag",
+        "sparse",
+        "wild scales",
+        "constant columns",
+        "duplicate columns",
+        "very wide",
+        "very narrow",
+        "float32",
+    ],
+)
+def test_any_features_are_taken_as_they_are(kind: str) -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 5, 400)
+    latent = rng.standard_normal((5, 6))[labels] * 2 + 0.5 * rng.standard_normal((400, 6))
+    X, Z = any_features(kind, latent, rng), latent @ rng.standard_normal((6, 10))
+    model = fh.FuseHash(n_bits=32, random_state=0).fit({"x": X[:300], "z": Z[:300]})
+    signs = fh.bits.unpack(model.codes_, 32)
+    assert np.all(np.abs(signs.mean(0)) < 0.95), "a bit collapsed"
+    found = fh.evaluation.mean_average_precision(
+        model.encode(X[300:], view="x"), model.encode(Z[:300], view="z"), (labels[300:], labels[:300]), k=50
+    )
+    assert found > 0.5  # chance is about .25
+
+
+@pytest.mark.parametrize("n_views", [1, 3, 4])
+def test_any_number_of_views(n_views: int) -> None:
+    data = fh.datasets.make_paired(n_samples=600, views=n_views, random_state=0)
+    model = fh.FuseHash(n_bits=16, random_state=0).fit(data.views.rows(data.train))
+    assert model.encode_fused({name: data.views[name][:7] for name in data.views}).shape == (7, 2)
+    some = list(data.views)[: max(n_views - 1, 1)]
+    assert model.encode_fused({name: data.views[name][:7] for name in some}).shape == (7, 2)
+
+
+def missing(views: Any, share: float, seed: int = 0) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    gone = rng.random((len(views), len(views.names))) < share
+    gone[gone.all(1), 0] = False
+    out = {name: np.array(views[name], dtype=float) for name in views}
+    for j, X in enumerate(out.values()):
+        X[gone[:, j]] = np.nan
+    return out
+
+
+def test_missing_rows_cost_little(made: Any) -> None:
+    train = made.views.rows(made.train)
+    new = np.setdiff1d(made.database, made.train)
+    relevant = (made.labels[made.query], made.labels[new])
+    scores = []
+    for share in (0.0, 0.3):
+        model = fh.FuseHash(n_bits=32, missing="allow", random_state=0, **FIXED).fit(missing(train, share))
+        query = model.encode(made.views["text"][made.query], view="text")
+        scores.append(
+            fh.evaluation.mean_average_precision(query, model.encode(made.views["image"][new], view="image"), relevant)
+        )
+    chance = 0.2
+    assert scores[1] > chance + 0.6 * (scores[0] - chance)
+
+
+def test_a_mask_says_the_same_as_nan(made: Any) -> None:
+    train = missing(made.views.rows(made.train[:400]), 0.2)
+    masks = {name: ~np.isnan(X).any(1) for name, X in train.items()}
+    filled = {name: np.nan_to_num(X) for name, X in train.items()}
+    by_nan = fh.FuseHash(n_bits=16, missing="allow", random_state=0, **FIXED).fit(train)
+    by_mask = fh.FuseHash(n_bits=16, missing="allow", random_state=0, **FIXED).fit(
+        fh.PairedViews(filled, present=masks)
+    )
+    np.testing.assert_array_equal(by_nan.codes_, by_mask.codes_)
+
+
+def test_semi_paired_data_trains(made: Any) -> None:
+    train = {name: np.array(made.views[name][made.train], dtype=float) for name in made.views}
+    n = len(made.train)
+    train["image"][: n // 3] = np.nan
+    train["text"][n // 3 : n // 2] = np.nan
+    model = fh.FuseHash(n_bits=16, missing="allow", random_state=0, **FIXED).fit(train)
+    assert model.codes_.shape == (n, 2)
+
+
+def test_missing_rows_are_refused_unless_allowed(made: Any) -> None:
+    train = missing(made.views.rows(made.train[:100]), 0.2)
+    with pytest.raises(DataError, match="finite numbers"):
+        fh.FuseHash(n_bits=16).fit(train)
+    with pytest.raises(DataError, match="missing"):
+        fh.FuseHash(n_bits=16).fit(fh.PairedViews(train, allow_missing=True))
+    train["image"][0] = train["text"][0] = np.nan
+    with pytest.raises(DataError, match="at least one view"):
+        fh.FuseHash(n_bits=16, missing="allow").fit(train)
+
+
+def test_longer_codes_do_not_get_worse(made: Any) -> None:
+    scores = [mean_map(fh.FuseHash(n_bits=bits, **FIXED), made, seeds=(0,)) for bits in (16, 64, 256, 512)]
+    assert scores[1] > scores[0]
+    assert min(scores[2:]) > scores[1] - 0.01
+
+
+def test_the_spectrum_of_a_sample_serves_all_rows(made: Any) -> None:
+    views = made.views.rows(made.database)
+    model = fh.FuseHash(n_bits=32, random_state=0, spectrum_rows=500, **FIXED).fit(views)
+    assert len(model.codes_) == len(made.database)
+    agree = np.unpackbits(model.codes_ ^ model.encode_fused(views)).mean()
+    assert agree < 1e-4
+
+
+def test_asymmetric_ranking_helps(made: Any) -> None:
+    model = fh.FuseHash(n_bits=16, **FIXED)
+    plain = fh.evaluation.evaluate(model, made, protocols=("HN",), seeds=(0, 1))
+    real = fh.evaluation.evaluate(model, made, protocols=("HN",), seeds=(0, 1), asymmetric=True)
+    assert np.mean([s.mean for s in real.scores]) > np.mean([s.mean for s in plain.scores])
+
+
+@pytest.mark.parametrize(
+    ("params", "sentence"),
+    [
+        ({"feature_map": "cubic"}, "'feature_map' parameter of FuseHash must be one of"),
+        (
+            {"kernel_width": 0.0},
+            "'kernel_width' parameter of FuseHash must be 'auto' or a finite number greater than 0",
+        ),
+        ({"view_weights": (1.0,)}, "'view_weights' parameter of FuseHash must be 2 numbers"),
+        (
+            {"view_weights": "equal"},
+            "'view_weights' parameter of FuseHash must be 'auto' or one number greater than 0 per view",
+        ),
+        ({"fusion": "sum"}, "'fusion' parameter of FuseHash must be one of"),
+        ({"missing": "drop"}, "'missing' parameter of FuseHash must be one of"),
+    ],
+)
+def test_wrong_parameters_get_one_sentence(made: Any, params: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ParameterError, match=sentence):
+        fh.FuseHash(n_bits=16, **params).fit(made.views.rows(made.train[:60]))
+
+
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_view_that_hardly_any_row_has_is_no_trouble(tmp_path, stored: bool, seed: int) -> None:
+    rng = np.random.default_rng(0)
+    views = {"a": rng.standard_normal((200, 12)), "b": np.full((200, 9), np.nan)}
+    views["b"][[17, 130]] = rng.standard_normal((2, 9))
+    given = dict(views)
+    if stored:
+        for name, X in views.items():
+            np.save(tmp_path / f"{name}.npy", X)
+            given[name] = str(tmp_path / f"{name}.npy")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        settings = {"n_bits": 16, "missing": "allow", "spectrum_rows": 60, "n_anchors": 30, "random_state": seed}
+        model = fh.FuseHash(**settings).fit(given)
+    assert model.codes_.shape == (200, 2)
+    assert np.isfinite(model.project(views["b"][[17]], view="b")).all()
+
+
+@pytest.mark.parametrize("distinct", [900, 12])
+def test_few_features_and_few_different_rows_are_no_obstacle(distinct: int) -> None:
+    rng = np.random.default_rng(0)
+    angles = rng.uniform(0.0, 2.0 * np.pi, distinct)[np.arange(900) % distinct]
+    places = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    model = fh.FuseHash(**FIXED, random_state=0).fit({"place": places, "height": places[:, :1]})
+    same = model.encode(places[:distinct], view="place")
+    assert len(np.unique(same, axis=0)) >= min(distinct, 100)
+    assert np.isfinite(model.project(places[:, :1], view="height")).all()
+    np.testing.assert_array_equal(model.codes_[:distinct], model.codes_[-distinct:])
