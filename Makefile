@@ -3,41 +3,46 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= auto
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadscope --durations=10
 
-.PHONY: help demo test test-torch stress lint types check clean
+.PHONY: help demo test test-all stress lint types check clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
 $(VENV)/.installed: pyproject.toml
+	@echo "Setting up $(VENV): fusehash and its dependencies (one or two minutes, once)."
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable .
+	$(PIP) --editable .
 	@touch $@
 
 $(VENV)/.installed-demo: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --editable ".[demo]"
+	@echo "Adding what the demo needs: the web server and the emoji set."
+	$(PIP) --editable ".[demo]"
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	@echo "Adding what the tests need (one or two minutes, once)."
+	$(PIP) --editable ".[dev]"
+	@touch $@
+
+$(VENV)/.installed-torch: $(VENV)/.installed-dev
+	@echo "Adding PyTorch for the CPU."
+	$(PIP) torch==2.13.0
 	@touch $@
 
 demo: $(VENV)/.installed-demo  ## set up, learn from the emoji set, print scores, answer three queries, offer a page
 	$(BIN)/fusehash demo
 
-test: $(VENV)/.installed-dev  ## set up and run the tests
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope $(PYTEST_ARGS)
+test: $(VENV)/.installed-dev  ## set up and run the tests that a newcomer needs (at most five minutes)
+	$(PYTEST) -m "not slow" $(PYTEST_ARGS)
 
-$(VENV)/.installed-torch: $(VENV)/.installed-dev
-	$(BIN)/python -m pip install --quiet torch==2.13.0
-	@touch $@
-
-TORCH_TESTS := tests/numerics/test_backends.py tests/search/test_torch.py
-test-torch: $(VENV)/.installed-torch  ## set up PyTorch as well (for the CPU) and run the tests of other array libraries
-	$(BIN)/python -m pytest -n $(JOBS) $(TORCH_TESTS) $(PYTEST_ARGS)
+test-all: $(VENV)/.installed-torch  ## set up, PyTorch included, and run every test
+	$(PYTEST) $(PYTEST_ARGS)
 
 stress: $(VENV)/.installed-dev  ## the long property and crash tests
-	FUSEHASH_STRESS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadscope $(PYTEST_ARGS)
+	FUSEHASH_STRESS=1 $(PYTEST) $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed-dev  ## ruff
 	$(BIN)/ruff check .
@@ -46,8 +51,7 @@ lint: $(VENV)/.installed-dev  ## ruff
 types: $(VENV)/.installed-dev  ## mypy, strict on src
 	$(BIN)/mypy
 
-check: lint types test-torch  ## everything CI checks; tests of what is not on this machine are skipped
-	$(MAKE) test PYTEST_ARGS="$(TORCH_TESTS:%=--ignore=%) $(PYTEST_ARGS)"
+check: test lint types test-all  ## everything CI checks; tests of what is not on this machine are skipped
 
 clean:  ## remove what make created
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

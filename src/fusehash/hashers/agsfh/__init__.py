@@ -210,7 +210,9 @@ class AGSFH(LinearHasher):
         now, eigenvalues = paper.initial_variables(data, gram, mass, self.n_bits, C, rngs)
         clusters = None
         if start is not None:
-            clusters = ClusterStep.begin(start, self.smoothness, C, min(k, P - 1), now.V, eigenvalues, mass)
+            clusters = ClusterStep.begin(
+                start, self.smoothness, C, min(k, P - 1), now.V, eigenvalues, paper.l_step(mass)
+            )
         fit = paper.minimize(data, A, now, self._settings(C), clusters, self._report)
         if self.exact_clusters and fit.n_components != C:
             warn(

@@ -30,8 +30,8 @@ from fusehash.views import Floats
 class StructureWeight:
     """The weight w of the structure term, adapted until the graph has exactly C components.
 
-    It grows by `factor` while there are too few. Too many are a step too far from the last S that had too few: the
-    step is taken back (S remembers, and would stay in pieces under a smaller weight too) and bisected.
+    The weight grows by `factor` while there are too few. When there are too many, the step is undone (S would stay in
+    pieces under a smaller weight too) and bisected.
     """
 
     n_clusters: int
@@ -41,7 +41,7 @@ class StructureWeight:
     high: float = np.inf  # gave too many
 
     def adapt(self, n_components: int) -> bool:
-        """Choose the next weight; True if the last step is to be taken back."""
+        """Choose the next weight; True if the last step is to be undone."""
         too_many = n_components > self.n_clusters
         if too_many:
             self.high = self.value
@@ -50,7 +50,7 @@ class StructureWeight:
         if self.low == 0.0:
             self.value /= 2.0
             return too_many
-        if self.high < 1.01 * self.low:  # closed at a jump over C: go on from another S
+        if self.high < 1.01 * self.low:  # the interval closed at a jump over C: continue from another S
             self.low, self.high = (self.low / self.factor, self.high) if too_many else (self.low, np.inf)
         self.value = self.low * self.factor if np.isinf(self.high) else float(np.sqrt(self.low * self.high))
         return too_many
@@ -58,12 +58,12 @@ class StructureWeight:
 
 @dataclass
 class ClusterStep:
-    """The S step that knows its own past: rows of S by block, and the spectrum they gave."""
+    """The S step with the last S: its rows by block, and their spectrum."""
 
     weight: StructureWeight
     smoothness: float
     graph: sp.csr_matrix  # where the rows of S come from at first
-    anchors: Floats = field(default_factory=lambda: np.zeros((0, 0)))  # rows v~_j
+    anchors: Floats = field(default_factory=lambda: np.zeros((0, 0)))  # v~_j, one per row
     sigma: Floats = field(default_factory=lambda: np.zeros(0))
     blocks: dict[int, sp.csr_matrix] = field(default_factory=dict)
     _kept: tuple[Floats, Floats, dict[int, sp.csr_matrix]] | None = None  # the last S with too few components
@@ -77,13 +77,12 @@ class ClusterStep:
         k: int,
         V: Floats,
         eigenvalues: Floats,
-        mass: Floats,
+        scale: Floats,
     ) -> ClusterStep:
-        """The first S is the graph itself, whose spectrum is given."""
+        """The first S is the graph itself; V, its eigenvalues and the diagonal of L^-1/2 are those of the graph."""
         step = cls(StructureWeight(n_clusters), smoothness, graph)
-        alive = mass > 1e-12 * max(float(mass.max()), 1e-300)
-        step.prepare(V, eigenvalues, np.where(alive, 1.0 / np.sqrt(np.where(alive, mass, 1.0)), 0.0))
-        step.start(k)
+        step.prepare(V, eigenvalues, scale)
+        step.choose_first_weight(k)
         return step
 
     def reached(self, SS: Floats, V: Floats, eigenvalues: Floats, scale: Floats) -> bool:
@@ -103,9 +102,11 @@ class ClusterStep:
         U = (last @ self.anchors) / self.sigma
         return np.einsum("ij,ij->i", self.anchors, self.anchors) - 2.0 * (U @ self.anchors.T)
 
-    def start(self, k: int, sample: int = 4096) -> None:
-        """Choose the first weight so that rows of S get about k entries, as the graph has; a smaller one would let
-        gamma_2 spread the rows evenly and forget the graph before the structure term is felt."""
+    def choose_first_weight(self, k: int, sample: int = 4096) -> None:
+        """Choose the weight so that rows of S get about k entries, as the graph has.
+
+        A smaller one would let gamma_2 spread the rows evenly and forget the graph before the structure term matters.
+        """
         d = np.sort(self.distances(unit_rows(self.graph[:sample])), axis=1)
         spread = float(np.mean(k * d[:, k] - d[:, :k].sum(axis=1)))
         # Where the graph falls apart by itself the k nearest are all at distance 0: look at the others then.
@@ -115,7 +116,7 @@ class ClusterStep:
         self._kept = self.anchors, self.sigma, {}
 
     def adapt(self, n_components: int, V: Floats, eigenvalues: Floats, scale: Floats) -> None:
-        """Choose the next weight, and go on from this S (with its spectrum) or from the last one with too few."""
+        """Choose the next weight, and continue from this S or from the last one with too few components."""
         if self.weight.adapt(n_components) and self._kept is not None:
             self.anchors, self.sigma, kept = self._kept
             self.blocks = dict(kept)

@@ -1,4 +1,4 @@
-"""Rows of the paper's fused graph A as lists of edges, kept where they are few and computed again where they are many.
+"""Rows of the paper's fused graph A as lists of edges: stored where they are few, else computed again when needed.
 
 A is the Hadamard product of the views' anchor graphs (Eq. 15), so a row has at most k edges and often none.
 """
@@ -15,9 +15,9 @@ from fusehash.numerics.anchors import anchor_weights, neighbor_graph
 from fusehash.numerics.arrays import Array, cast, namespace, zeros
 from fusehash.streams.row_passes import Block, RowPasses
 
-# Edges that are kept (a few hundred MiB); a graph of more is computed again in every iteration.
-KEPT_EDGES = 2**24
-BLOCK = 256  # rows: what one step of Algorithm 1 holds in the cache of a core
+# Edges that are kept (a few hundred MiB); a graph with more is computed again in every iteration.
+MAX_KEPT_EDGES = 2**24
+BLOCK = 256  # rows per block: one step of Algorithm 1 then fits the cache of a core
 
 Edges = tuple[Array, Array, Array]  # rows within the block, columns, weights
 
@@ -33,7 +33,7 @@ class GraphRows(Protocol):
 
 @dataclass(frozen=True)
 class StoredGraph:
-    """A graph that is held whole, sparse, on the host."""
+    """A sparse graph in the memory of the host."""
 
     A: sp.csr_matrix
 
@@ -52,7 +52,7 @@ class StoredGraph:
 
 @dataclass
 class ComputedGraph:
-    """A graph that is computed from its anchors block by block, wherever the rows are."""
+    """A graph that is computed from its anchors block by block, on the device of the rows."""
 
     anchors: dict[str, Array]
     n_neighbors: int
@@ -69,11 +69,10 @@ class ComputedGraph:
 
     def __call__(self, block: Block) -> Edges:
         key = block.rows.start, block.rows.stop
-        known = self.kept.get(key)
-        if known is not None:
-            return known
+        if key in self.kept:
+            return self.kept[key]
         edges = self.edges(block)
-        if self.n_kept + len(edges[2]) <= KEPT_EDGES:
+        if self.n_kept + len(edges[2]) <= MAX_KEPT_EDGES:
             self.n_kept += len(edges[2])
             self.kept[key] = edges
         return edges
@@ -120,7 +119,7 @@ def gram_and_mass(A: sp.csr_matrix) -> tuple[Array, Array]:
 
 
 def add_edges(dense: Array, edges: Edges, weight: float) -> None:
-    """dense += weight * A, in place; a place has at most one edge."""
+    """dense += weight * A, in place; an entry has at most one edge."""
     rows, columns, values = edges
     dense[rows, columns] += weight * values
 

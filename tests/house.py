@@ -1,0 +1,99 @@
+"""The order of all modules: a module imports only from modules above it. `python tests/house.py` draws the tree.
+
+test_house.py checks the order and that docs/architecture.md shows this tree.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[1] / "src" / "fusehash"
+PAGE = Path(__file__).parents[1] / "docs" / "architecture.md"
+BEGIN, END = "<!-- tree: written by tests/house.py -->\n", "<!-- end of tree -->\n"
+
+ORDER: list[str] = """
+errors
+extras
+files
+sqlite
+""".split()  # noqa: SIM905
+
+# What each folder is for; a module says so itself, in the first line of its docstring.
+FOLDERS = {
+    "numerics": "arrays, linear algebra, anchors and rotations; knows nothing about views or methods",
+    "streams": "views that are larger than memory, and passes over rows by threads, a GPU or a cluster",
+    "encoders": "raw images and texts -> features",
+    "datasets": "benchmark files, folders of photos, emoji, generated data",
+    "evaluation": "metrics with ties done right, and the only home of the four protocols",
+    "hashers": "one method = one class",
+    "hashers/agsfh": "the method of the paper",
+    "hashers/fusehash": "our own method, the default",
+    "hashers/baselines": "the methods of the literature",
+    "hashers/reconstructed": "methods built from a sentence or an abstract",
+    "search": "HammingIndex: exact search in memory, in a file or on a server",
+    "search/engines": "what answers a search",
+    "search/engines/torch": "the search on a GPU",
+    "search/servers": "an index on PostgreSQL or Milvus",
+    "experiments": "specifications, stored runs, reports",
+    "collection": "a folder with pictures, texts, codes and models",
+    "app": "the web page and its HTTP API",
+    "commands": "the command line",
+}
+
+
+def modules() -> dict[str, Path]:
+    """Every module by its name without `fusehash.`; the package itself is `fusehash`."""
+    named = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        parts = path.relative_to(SOURCE).with_suffix("").parts
+        named[".".join(parts[:-1] if parts[-1] == "__init__" else parts) or "fusehash"] = path
+    return named
+
+
+def imports_of(path: Path, known: dict[str, Path]) -> Iterator[str]:
+    """Modules of fusehash that a file imports, at the top, inside functions or for types."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "fusehash":
+            assert node.module is not None
+            package = node.module.partition(".")[2]
+            for name in node.names:
+                inside = f"{package}.{name.name}".strip(".")
+                yield inside if inside in known else package or "fusehash"
+        elif isinstance(node, ast.Import):
+            yield from (name.name.partition(".")[2] for name in node.names if name.name.startswith("fusehash."))
+
+
+def summary_of(path: Path) -> str:
+    """The first line of a module's docstring, without its full stop."""
+    return (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split("\n")[0].rstrip(".")
+
+
+def tree() -> str:
+    """The modules in order, one line each, indented by folder."""
+    known, lines, shown = modules(), ["    src/fusehash/"], set()
+    for name in ORDER:
+        path = known[name].relative_to(SOURCE)
+        for depth, folder in enumerate(reversed([*path.parents][:-1]), start=1):
+            if folder not in shown:
+                shown.add(folder)
+                lines.append(_line(depth, f"{folder.name}/", FOLDERS[folder.as_posix()]))
+        if path.name != "__init__.py":
+            lines.append(_line(len(path.parts), path.name, summary_of(known[name])))
+    return "\n".join(lines) + "\n"
+
+
+def _line(depth: int, name: str, text: str) -> str:
+    start = f"    {'  ' * depth}{name}"
+    return f"{start:<30} {text}"[:118].rstrip()
+
+
+def page_with_tree() -> str:
+    """docs/architecture.md with the current tree."""
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    return before + BEGIN + "\n" + tree() + "\n" + END + rest.partition(END)[2]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page_with_tree(), encoding="utf-8")
