@@ -202,3 +202,15 @@ def merged(parts: Iterable[tuple[Lines | None, Any]]) -> tuple[Lines | None, Any
 def concat(parts: Sequence[Array]) -> Array:
     """Rows of several blocks as one array."""
     return parts[0] if len(parts) == 1 else namespace(parts[0]).concat(list(parts), axis=0)
+
+
+class RowSums(dict[str, Any]):
+    """Sums over rows, by name; adding those of further rows adds them one by one, in place."""
+
+    def add(self, other: RowSums) -> None:
+        for name, value in other.items():
+            self[name] += value
+
+    def __iadd__(self, other: RowSums) -> RowSums:  # sums inside sums
+        self.add(other)
+        return self

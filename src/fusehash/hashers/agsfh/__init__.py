@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any, ClassVar
-
-import numpy as np
-from numpy.typing import NDArray
 
 from fusehash.errors import ParameterError, warn
 from fusehash.hashers.agsfh import paper
-from fusehash.hashers.agsfh.clusters import ClusterStep
+from fusehash.hashers.agsfh.clusters import ClusterStep, StructureWeight, components
 from fusehash.hashers.agsfh.graph import ComputedGraph, GraphRows, StoredGraph, gram_and_mass
 from fusehash.hashers.base import Progress
 from fusehash.hashers.linear import CenteredViews, LinearHasher
@@ -62,11 +60,9 @@ class AGSFH(LinearHasher):
     ablation : {None, "appro", "reg"}
         Leave out term 2 ("appro") or term 3 ("reg"), as in Table 7.
     exact_clusters : bool
-        Adapt the weight of the structure term until the learned graph has exactly C connected components, which the
-        paper promises but does not enforce.
+        Adapt the weight of the structure term until S has exactly C components, as the paper promises.
     device : str, optional
-        Where to compute on data of the host, such as "cuda" (PyTorch) or "cupy". Arrays of PyTorch and CuPy are used
-        on the device they are on.
+        Where to compute on NumPy data, such as "cuda" or "cupy"; tensors are used on the device they are on.
     dtype : {None, "float32", "float64"}
         Precision of the products; None is single on a GPU and double elsewhere. Sums are always double precision.
     random_state : int, numpy Generator or None
@@ -95,8 +91,7 @@ class AGSFH(LinearHasher):
 
     References
     ----------
-    L. Wang, J. Yang, M. Zareapoor, Z. Zheng. Anchor Graph Structure Fusion Hashing for Cross-Modal Similarity Search.
-    2022.
+    L. Wang, J. Yang, M. Zareapoor, Z. Zheng, "Anchor Graph Structure Fusion Hashing for Cross-Modal Similarity Search".
 
     Examples
     --------
@@ -131,13 +126,6 @@ class AGSFH(LinearHasher):
         "ablation": choice(None, "appro", "reg"),
         "exact_clusters": flag(),
     }
-
-    objective_: Floats
-    objective_terms_: dict[str, Floats]
-    n_components_: int
-    labels_: NDArray[np.int32]
-    graph_share_: float
-    settings_: dict[str, Any]
 
     def __init__(
         self,
@@ -204,29 +192,32 @@ class AGSFH(LinearHasher):
         A = _graph_rows(data, anchors, k)
         # The Hadamard graph falls into slivers of its own, and exactly C of those are no clusters; the mean graph
         # holds together, so clusters start from it.
-        start = self._cluster_start(data, anchors, k) if self.exact_clusters else None
+        start = None
+        if self.exact_clusters:
+            if not rows.is_local:
+                raise ParameterError("AGSFH", "exact_clusters", "False for data that is not in NumPy arrays", True)
+            start = anchor_graphs.fused_anchor_graph(views, anchors, k, combine=anchor_graphs.mean_graph)
         gram, mass = A.gram(rows) if start is None else gram_and_mass(start)
         rngs = {purpose: rng_for(self._seed, purpose) for purpose in ("W", "B")}
         now, eigenvalues = paper.initial_variables(data, gram, mass, self.n_bits, C, rngs)
         clusters = None
         if start is not None:
-            clusters = ClusterStep.begin(
-                start, self.smoothness, C, min(k, P - 1), now.V, eigenvalues, paper.l_step(mass)
-            )
-        fit = paper.minimize(data, A, now, self._settings(C), clusters, self._report)
-        if self.exact_clusters and fit.n_components != C:
+            clusters = ClusterStep(StructureWeight(C), self.smoothness, start)
+            clusters.take_spectrum(now.V, eigenvalues, paper.l_step(mass))
+            clusters.choose_first_weight(min(k, P - 1))
+        terms, sums = paper.minimize(data, A, now, self._settings(C), clusters, self._report)
+        self.n_components_, of_anchor = components(host(sums["SS"]))
+        if self.exact_clusters and self.n_components_ != C:
             warn(
-                f"AGSFH was asked for exactly {C} clusters and has {fit.n_components} after "
-                f"{len(fit.terms)} iterations; a larger 'max_iter' may reach them."
+                f"AGSFH was asked for exactly {C} clusters and has {self.n_components_} after "
+                f"{len(terms)} iterations; a larger 'max_iter' may reach them."
             )
-        self.codes_ = host(fit.variables.codes)
-        self.means_ = convert(data.means, host)
-        self.weights_ = convert(fit.variables.W, host)
-        self.objective_ = fit.terms.sum(axis=1)
-        self.objective_terms_ = dict(zip(paper.TERMS, fit.terms.T.copy(), strict=True))
-        self.n_components_ = fit.n_components
-        self.labels_ = fit.labels
-        self.graph_share_ = fit.by_graph
+        self.codes_ = host(now.codes)
+        self.means_, self.weights_ = convert((data.means, now.W), host)
+        self.objective_ = terms.sum(axis=1)
+        self.objective_terms_ = dict(zip(paper.TERMS, terms.T.copy(), strict=True))
+        self.labels_ = of_anchor[host(now.nearest)]
+        self.graph_share_ = float(sums["by_graph"]) / (views.n_rows * self.n_bits)
         weight = 1.0 if clusters is None else clusters.weight.value
         self.settings_ = {"n_anchors": P, "n_neighbors": k, "n_clusters": C, "structure_weight": weight}
 
@@ -241,24 +232,9 @@ class AGSFH(LinearHasher):
         return int(P), int(k), int(C)
 
     def _settings(self, n_clusters: int) -> paper.Settings:
-        return paper.Settings(
-            approximation_weight=0.0 if self.ablation == "appro" else self.approximation_weight,
-            smoothness=0.0 if self.ablation == "reg" else self.smoothness,
-            affinity_weight=self.affinity_weight,
-            regression_weight=self.regression_weight,
-            n_clusters=n_clusters,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            inner_max_iter=self.inner_max_iter,
-            inner_tol=self.inner_tol,
-            as_printed=self.as_printed,
-        )
-
-    def _cluster_start(self, data: CenteredViews, anchors: dict[str, Floats], k: int) -> Any:
-        if not data.data.is_local:
-            expected = "False for data that is not in NumPy arrays in memory"
-            raise ParameterError("AGSFH", "exact_clusters", expected, True)
-        return anchor_graphs.fused_anchor_graph(data.views, anchors, k, combine=anchor_graphs.mean_graph)
+        values = {setting.name: getattr(self, setting.name) for setting in fields(paper.Settings)}
+        left_out = {"appro": "approximation_weight", "reg": "smoothness"}.get(str(self.ablation))
+        return paper.Settings(**values | {"n_clusters": n_clusters} | ({left_out: 0.0} if left_out else {}))
 
 
 def _graph_rows(data: CenteredViews, anchors: dict[str, Floats], k: int) -> GraphRows:
@@ -266,6 +242,3 @@ def _graph_rows(data: CenteredViews, anchors: dict[str, Floats], k: int) -> Grap
     if data.data.is_local and data.data.n_rows * k <= MAX_STORED_EDGES:
         return StoredGraph(anchor_graphs.fused_anchor_graph(data.views, anchors, k))
     return ComputedGraph({name: to_device_of(T, data.data.like) for name, T in anchors.items()}, k, data.dtype)
-
-
-__all__ = ["AGSFH"]

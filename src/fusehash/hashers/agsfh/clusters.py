@@ -68,32 +68,8 @@ class ClusterStep:
     blocks: dict[int, sp.csr_matrix] = field(default_factory=dict)
     _kept: tuple[Floats, Floats, dict[int, sp.csr_matrix]] | None = None  # the last S with too few components
 
-    @classmethod
-    def begin(
-        cls,
-        graph: sp.csr_matrix,
-        smoothness: float,
-        n_clusters: int,
-        k: int,
-        V: Floats,
-        eigenvalues: Floats,
-        scale: Floats,
-    ) -> ClusterStep:
-        """The first S is the graph itself; V, its eigenvalues and the diagonal of L^-1/2 are those of the graph."""
-        step = cls(StructureWeight(n_clusters), smoothness, graph)
-        step.prepare(V, eigenvalues, scale)
-        step.choose_first_weight(k)
-        return step
-
-    def reached(self, SS: Floats, V: Floats, eigenvalues: Floats, scale: Floats) -> bool:
-        """Whether the graph has exactly C components; if not, choose the next weight."""
-        n_components, _ = components(SS)
-        if n_components != self.weight.n_clusters:
-            self.adapt(n_components, V, eigenvalues, scale)
-        return n_components == self.weight.n_clusters
-
-    def prepare(self, V: Floats, eigenvalues: Floats, scale: Floats) -> None:
-        """Take the spectrum of the last S (eigenvalues are squared singular values)."""
+    def take_spectrum(self, V: Floats, eigenvalues: Floats, scale: Floats) -> None:
+        """Continue from the S with this spectrum (eigenvalues are squared singular values)."""
         self.anchors = scale[:, None] * V
         self.sigma = np.sqrt(np.maximum(eigenvalues, 1e-12))
 
@@ -115,14 +91,18 @@ class ClusterStep:
             self.weight.value = 2.0 * self.smoothness / spread
         self._kept = self.anchors, self.sigma, {}
 
-    def adapt(self, n_components: int, V: Floats, eigenvalues: Floats, scale: Floats) -> None:
-        """Choose the next weight, and continue from this S or from the last one with too few components."""
+    def reached(self, SS: Floats, V: Floats, eigenvalues: Floats, scale: Floats) -> bool:
+        """Whether S has exactly C components; if not, choose the next weight and the S to continue from."""
+        n_components, _ = components(SS)
+        if n_components == self.weight.n_clusters:
+            return True
         if self.weight.adapt(n_components) and self._kept is not None:
             self.anchors, self.sigma, kept = self._kept
             self.blocks = dict(kept)
-            return
-        self.prepare(V, eigenvalues, scale)
-        self._kept = self.anchors, self.sigma, dict(self.blocks)
+        else:
+            self.take_spectrum(V, eigenvalues, scale)
+            self._kept = self.anchors, self.sigma, dict(self.blocks)
+        return False
 
     def solve(self, rows: slice, linear: Floats) -> Floats:
         """New rows of S from the last ones (at first, the graph)."""

@@ -6,29 +6,20 @@ A is the Hadamard product of the views' anchor graphs (Eq. 15), so a row has at 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from fusehash.numerics.anchors import anchor_weights, neighbor_graph
 from fusehash.numerics.arrays import Array, cast, namespace, zeros
-from fusehash.streams.row_passes import Block, RowPasses
+from fusehash.streams.row_passes import Block, RowPasses, RowSums
 
 # Edges that are kept (a few hundred MiB); a graph with more is computed again in every iteration.
 MAX_KEPT_EDGES = 2**24
 BLOCK = 256  # rows per block: one step of Algorithm 1 then fits the cache of a core
 
 Edges = tuple[Array, Array, Array]  # rows within the block, columns, weights
-
-
-class GraphRows(Protocol):
-    """The edges of any block of training rows."""
-
-    @property
-    def n_anchors(self) -> int: ...
-    def __call__(self, block: Block) -> Edges: ...
-    def gram(self, data: RowPasses) -> tuple[Array, Array]: ...
 
 
 @dataclass(frozen=True)
@@ -92,25 +83,18 @@ class ComputedGraph:
     def gram(self, data: RowPasses) -> tuple[Array, Array]:
         """A'A and A'1, in one pass."""
 
-        def of_block(block: Block) -> tuple[None, GramAndMass]:
+        def of_block(block: Block) -> tuple[None, RowSums]:
             X = next(iter(block.arrays.values()))
             dense = zeros((len(X), self.n_anchors), X, self.dtype)
             add_edges(dense, self(block), 1.0)
             xp = namespace(dense)
-            return None, GramAndMass(cast(dense.T @ dense, "float64"), xp.sum(dense, axis=0, dtype=xp.float64))
+            return None, RowSums(gram=cast(dense.T @ dense, "float64"), mass=xp.sum(dense, axis=0, dtype=xp.float64))
 
-        sums: GramAndMass = data.total(of_block, BLOCK)[1]
-        return sums.gram, sums.mass
+        sums = data.total(of_block, BLOCK)[1]
+        return sums["gram"], sums["mass"]
 
 
-@dataclass
-class GramAndMass:
-    gram: Array
-    mass: Array
-
-    def add(self, other: GramAndMass) -> None:
-        self.gram += other.gram
-        self.mass += other.mass
+GraphRows = StoredGraph | ComputedGraph  # the edges of any block of training rows
 
 
 def gram_and_mass(A: sp.csr_matrix) -> tuple[Array, Array]:

@@ -20,17 +20,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fusehash import bits
-from fusehash.hashers.agsfh.clusters import ClusterStep, components
+from fusehash.hashers.agsfh.clusters import ClusterStep
 from fusehash.hashers.agsfh.graph import BLOCK, Edges, GraphRows, add_edges, edge_sum
-from fusehash.hashers.linear import CenteredViews, Products, projected
-from fusehash.numerics.arrays import Array, cast, host, namespace, to_device_of
+from fusehash.hashers.linear import CenteredViews, projected
+from fusehash.numerics.arrays import Array, cast, namespace, to_device_of
 from fusehash.numerics.linalg import gram_of, top_eigenpairs, trace
 from fusehash.numerics.rotation import signs_of
 from fusehash.numerics.simplex import LowRankHessian, minimize_rows
-from fusehash.streams.row_passes import Block
+from fusehash.streams.row_passes import Block, RowSums
 from fusehash.views import Floats
 
 TERMS = ("structure", "approximation", "smoothness", "affinity", "regression")
@@ -62,26 +61,6 @@ class Variables:
     V: Array
     scale: Array  # diagonal of L^-1/2
     nearest: Array  # argmax_j s_ij of every row
-
-
-@dataclass
-class Sums:
-    """The sums over rows that one pass leaves."""
-
-    SS: Array  # S'S
-    mass: Array  # S'1
-    SB: Array  # S'B
-    products: Products  # X_m'B
-    AS: Array  # <A, S>
-    by_graph: Array  # bits of B that the graph decided against the regression
-
-    def add(self, other: Sums) -> None:
-        self.SS += other.SS
-        self.mass += other.mass
-        self.SB += other.SB
-        self.products.add(other.products)
-        self.AS = self.AS + other.AS
-        self.by_graph = self.by_graph + other.by_graph
 
 
 # -- the steps ---------------------------------------------------------------------------------------------------
@@ -125,33 +104,22 @@ def w_step(data: CenteredViews, XB: dict[str, Array]) -> dict[str, Array]:
 
 
 def objective(
-    data: CenteredViews, sums: Sums, now: Variables, eigenvalues: Array, weight: float, settings: Settings
+    data: CenteredViews, sums: RowSums, now: Variables, eigenvalues: Array, weight: float, settings: Settings
 ) -> Floats:
     """The five terms of Eq. 19, from the sums alone; `weight` is w."""
     n_entries = data.data.n_rows * now.Bs.shape[1]
     return np.array(
         [
             weight * (len(eigenvalues) - float(eigenvalues.sum())),
-            -settings.approximation_weight * float(sums.AS),
-            settings.smoothness * trace(sums.SS),
-            -settings.affinity_weight * float((now.Bs * sums.SB).sum()),
-            settings.regression_weight * data.regression_loss(now.W, sums.products.XB, n_entries),
+            -settings.approximation_weight * float(sums["AS"]),
+            settings.smoothness * trace(sums["SS"]),
+            -settings.affinity_weight * float((now.Bs * sums["SB"]).sum()),
+            settings.regression_weight * data.regression_loss(now.W, sums["XB"], n_entries),
         ]
     )
 
 
 # -- the loop ----------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class PaperFit:
-    """Where the loop ended."""
-
-    variables: Variables
-    terms: Floats  # (iterations, 5)
-    n_components: int
-    labels: NDArray[np.int32]
-    by_graph: float  # share of the bits that the graph decided against the regression
 
 
 def minimize(
@@ -161,40 +129,44 @@ def minimize(
     settings: Settings,
     clusters: ClusterStep | None,
     report: Callable[[int, int, str], None],
-) -> PaperFit:
-    """Algorithm 2. Stops when the objective settles (and, with `clusters`, the graph has C components)."""
+) -> tuple[Floats, RowSums]:
+    """Algorithm 2: the terms of Eq. 19 per iteration, and the last sums.
+
+    Stops when the objective settles or, with `clusters`, when the graph has C components.
+    """
     history: list[Floats] = []
     eigenvectors: Array | None = None
     for step in range(settings.max_iter):
         sums = s_and_b_steps(data, A, now, settings, clusters)
-        now.scale = l_step(sums.mass)
-        eigenvalues, eigenvectors = v_step(sums.SS, now.scale, settings.n_clusters, eigenvectors)
+        now.scale = l_step(sums["mass"])
+        eigenvalues, eigenvectors = v_step(sums["SS"], now.scale, settings.n_clusters, eigenvectors)
         now.V = eigenvectors
-        now.Bs = anchor_codes(sums.SB)
-        now.W = w_step(data, sums.products.XB)
+        now.Bs = anchor_codes(sums["SB"])
+        now.W = w_step(data, sums["XB"])
         weight = 1.0 if clusters is None else clusters.weight.value
         history.append(objective(data, sums, now, eigenvalues, weight, settings))
         report(step + 1, settings.max_iter, f"objective {history[-1].sum():.6g}")
         if clusters is None and settled(history, settings.tol):
             break
-        if clusters is not None and clusters.reached(sums.SS, now.V, eigenvalues, now.scale):
+        if clusters is not None and clusters.reached(sums["SS"], now.V, eigenvalues, now.scale):
             break
-    n_components, of_anchor = components(host(sums.SS))
-    by_graph = float(sums.by_graph) / (data.data.n_rows * now.Bs.shape[1])
-    return PaperFit(now, np.array(history), n_components, of_anchor[host(now.nearest)], by_graph)
+    return np.array(history), sums
 
 
 def s_and_b_steps(
     data: CenteredViews, A: GraphRows, now: Variables, settings: Settings, clusters: ClusterStep | None
-) -> Sums:
-    """S, then B, row block by row block in one pass; returns the sums that all other steps need."""
+) -> RowSums:
+    """S, then B, row block by row block in one pass; returns the sums that all other steps need.
+
+    They are S'S, S'1 (mass), S'B, X_m'B, <A, S>, and the bits that the graph decided against the regression.
+    """
     # What of_block refers to is sent to the workers of a cluster: small matrices only.
     centered, dtype, W, Bs, n_bits = data.centered, data.dtype, now.W, cast(now.Bs, data.dtype), now.Bs.shape[1]
     U = cast(now.scale[:, None] * now.V, dtype)  # V~
     hessian = LowRankHessian(U, settings.smoothness, sign=-1.0 if settings.as_printed else 1.0)
     hessian.prepare()  # once, not once per block
 
-    def of_block(block: Block, codes: Array) -> tuple[tuple[Array, Array], Sums]:
+    def of_block(block: Block, codes: Array) -> tuple[tuple[Array, Array], RowSums]:
         edges: Edges = A(block)
         linear = bits.unpack_as(codes, n_bits, dtype) @ (settings.affinity_weight * Bs.T)
         add_edges(linear, edges, settings.approximation_weight)
@@ -203,11 +175,11 @@ def s_and_b_steps(
         XW = projected(X, W)
         B = b_step(S, Bs, XW, settings)
         xp = namespace(S)
-        return (bits.pack(B), cast(xp.argmax(S, axis=1), "int32")), Sums(
+        return (bits.pack(B), cast(xp.argmax(S, axis=1), "int32")), RowSums(
             SS=gram_of(S),
             mass=cast(xp.sum(S, axis=0), "float64"),
             SB=cast(S.T @ B, "float64"),
-            products=Products.of(X, B),
+            XB=RowSums({name: cast(block.T @ B, "float64") for name, block in X.items()}),
             AS=edge_sum(S, edges),
             by_graph=xp.count_nonzero(signs_of(XW) != B),
         )
@@ -215,8 +187,7 @@ def s_and_b_steps(
     per_row, sums = data.data.total(of_block, BLOCK, given=(now.codes,))
     assert per_row is not None
     now.codes, now.nearest = per_row
-    total: Sums = sums
-    return total
+    return RowSums(sums)
 
 
 def initial_variables(
@@ -228,19 +199,13 @@ def initial_variables(
     W = {name: to_device_of(rngs["W"].standard_normal((d, n_bits)), like) for name, d in data.data.n_features.items()}
     codes = bits.balanced(n_rows, n_bits, rngs["B"])
     Bs = bits.unpack(bits.balanced(n_anchors, n_bits, rngs["B"]), n_bits).astype(np.float64)
-    return Variables(
-        codes=to_device_of(codes, like),
-        Bs=to_device_of(Bs, like),
-        W=W,
-        V=V,
-        scale=to_device_of(np.ones(n_anchors), like),
-        nearest=to_device_of(np.zeros(n_rows, np.int32), like),
-    ), eigenvalues
+    codes, Bs, scale, nearest = (
+        to_device_of(array, like) for array in (codes, Bs, np.ones(n_anchors), np.zeros(n_rows, np.int32))
+    )
+    return Variables(codes, Bs, W, V, scale, nearest), eigenvalues
 
 
 def settled(history: list[Floats], tol: float) -> bool:
     """Whether the objective changed by at most tol (relative) in the last iteration."""
-    if len(history) < 2:
-        return False
-    last, value = float(history[-2].sum()), float(history[-1].sum())
-    return abs(value - last) <= tol * abs(value)
+    values = [float(terms.sum()) for terms in history[-2:]]
+    return len(values) == 2 and abs(values[1] - values[0]) <= tol * abs(values[1])
