@@ -149,22 +149,6 @@ def projected(X: dict[str, Array], W: dict[str, Array]) -> Array:
     return total
 
 
-def centered_matrices(views: PairedViews) -> tuple[dict[str, Floats], dict[str, Floats]]:
-    """Every view as one dense matrix minus its mean, and the means; refuses views that do not vary.
-
-    For methods whose steps need all rows at once; the linear ones of this project pass over blocks instead.
-    """
-    means, centered = {}, {}
-    for name in views:
-        X = views.block(name, slice(None))
-        with np.errstate(over="ignore", invalid="ignore"):
-            mean, variance = X.mean(axis=0), X.var(axis=0)
-        _check_size(name, len(X) * variance)
-        _check_varies(name, mean, variance)
-        means[name], centered[name] = mean, X - mean
-    return centered, means
-
-
 @dataclass
 class Grams:
     """Means and centered Gram matrices of every view."""
@@ -195,18 +179,18 @@ def gram_sums_over(data: RowPasses, dtype: str = "float64") -> dict[str, Centere
 
     sums: dict[str, CenteredGram] = data.total(of_block, BLOCK_ROWS)[1].by_view
     for name, total in sums.items():
-        _check_size(name, total.gram)
-        _check_varies(name, host(total.mean), host(total.variance))
+        check_size(name, total.gram)
+        check_varies(name, host(total.mean), host(total.variance))
     return sums
 
 
-def _check_size(name: str, sums: Array) -> None:
+def check_size(name: str, sums: Array) -> None:
     xp = namespace(sums)
     if not bool(xp.all(xp.isfinite(sums))):
         raise DataError(f"View '{name}' must hold numbers whose squares can be summed. Got numbers too large.")
 
 
-def _check_varies(name: str, mean: Floats, variance: Floats) -> None:
+def check_varies(name: str, mean: Floats, variance: Floats) -> None:
     if np.all(variance <= 1e-24 * mean**2):
         raise DataError(f"View '{name}' must vary between rows. Every feature is constant.")
 

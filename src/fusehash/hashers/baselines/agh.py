@@ -15,7 +15,7 @@ from fusehash import bits
 from fusehash.errors import warn
 from fusehash.files import storable
 from fusehash.hashers.base import CrossModalHasher, Progress
-from fusehash.hashers.linear import centered_matrices
+from fusehash.hashers.baselines.shared import centered_matrices
 from fusehash.numerics.anchors import choose_anchors, squared_distances
 from fusehash.parameters import Rule, choice, integer, rng_for
 from fusehash.views import Floats, PairedViews

@@ -100,11 +100,11 @@ class CCAITQ(LinearHasher):
         self.weights_ = W
         self.objective_ = np.array(losses)
 
-    def _weighted_directions(self, found: SharedDirections) -> dict[str, Floats]:
+    def _weighted_directions(self, shared: SharedDirections) -> dict[str, Floats]:
         """A_m diag(rho)^power of the first n_bits directions that are shared."""
-        r = max(min(found.n_shared, self.n_bits), 1)
-        self.correlations_ = np.clip(found.agreement[:r], 0.0, 1.0)
-        return {name: directions[:, :r] * self.correlations_**self.power for name, directions in found.maps.items()}
+        r = max(min(shared.n_shared, self.n_bits), 1)
+        self.correlations_ = np.clip(shared.agreement[:r], 0.0, 1.0)
+        return {name: directions[:, :r] * self.correlations_**self.power for name, directions in shared.maps.items()}
 
     def _variates(self, data: CenteredViews, A: dict[str, Floats]) -> Floats:
         """Z, the rows of all views one below the other."""

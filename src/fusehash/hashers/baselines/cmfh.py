@@ -10,7 +10,7 @@ import numpy as np
 from fusehash import bits
 from fusehash.errors import ParameterError
 from fusehash.hashers.base import Progress
-from fusehash.hashers.baselines.factors import Features
+from fusehash.hashers.baselines.shared import JointFeatures
 from fusehash.hashers.linear import LinearHasher
 from fusehash.numerics.linalg import solve_damped
 from fusehash.parameters import Rule, flag, integer, optional, real, rng_for, sequence
@@ -88,7 +88,7 @@ class CMFH(LinearHasher):
         self.callback = callback
 
     def _fit(self, views: PairedViews, labels: Any) -> None:
-        data = Features.of(views, {"V": self.n_bits}, self._seed, self.n_threads)
+        data = JointFeatures.of(views, {"V": self.n_bits}, self._seed, self.n_threads)
         share = self._shares(views)
         rng = rng_for(self._seed, "W")
         W = {name: rng.random((d, self.n_bits)) for name, d in views.n_features.items()}
@@ -108,22 +108,24 @@ class CMFH(LinearHasher):
 
     def _shares(self, views: PairedViews) -> dict[str, float]:
         """l_m, which sum to 1."""
-        given = [1.0] * len(views.names) if self.view_weights is None else self.view_weights
-        if len(given) != len(views.names):
+        weights = [1.0] * len(views.names) if self.view_weights is None else self.view_weights
+        if len(weights) != len(views.names):
             expected = f"None or one number for each of the {len(views.names)} views"
-            raise ParameterError(type(self).__name__, "view_weights", expected, given)
-        return {name: float(weight) / float(sum(given)) for name, weight in zip(views.names, given, strict=True)}
+            raise ParameterError(type(self).__name__, "view_weights", expected, weights)
+        return {name: float(weight) / float(sum(weights)) for name, weight in zip(views.names, weights, strict=True)}
 
     def _pull(self, share: float) -> float:
         """The weight of ||V - X_m W_m||^2."""
         return share * self.mu if self.as_released else self.mu
 
-    def _basis(self, data: Features, A: Floats, name: str, share: float) -> Floats:
+    def _basis(self, data: JointFeatures, A: Floats, name: str, share: float) -> Floats:
         """U_m = X_m'V (V'V + g/l_m I)^-1."""
         ridge = self.gamma if self.as_released else self.gamma / share
         return solve_damped(A.T @ data.gram @ A, ridge, (data.gram[data.span[name]] @ A).T).T
 
-    def _latent(self, data: Features, U: dict[str, Floats], W: dict[str, Floats], share: dict[str, float]) -> Floats:
+    def _latent(
+        self, data: JointFeatures, U: dict[str, Floats], W: dict[str, Floats], share: dict[str, float]
+    ) -> Floats:
         """V = (sum_m X_m (l_m U_m + mu W_m)) (sum_m l_m U_m'U_m + (M mu + g) I)^-1, as coefficients of the features."""
         ridge = sum(self._pull(weight) for weight in share.values()) + self.gamma
         UU = np.sum([weight * (U[name].T @ U[name]) for name, weight in share.items()], axis=0)
@@ -132,14 +134,14 @@ class CMFH(LinearHasher):
             A[data.span[name]] = solve_damped(UU, ridge, (weight * U[name] + self._pull(weight) * W[name]).T).T
         return A
 
-    def _hash_function(self, data: Features, A: Floats, name: str) -> Floats:
+    def _hash_function(self, data: JointFeatures, A: Floats, name: str) -> Floats:
         """W_m = (X_m'X_m + g/mu I)^-1 X_m'V."""
         span = data.span[name]
         W = solve_damped(data.gram[span, span], self.gamma / self.mu, data.gram[span] @ A)
         return W / self.mu**2 if self.as_released else W
 
     def _objective(
-        self, data: Features, A: Floats, U: dict[str, Floats], W: dict[str, Floats], share: dict[str, float]
+        self, data: JointFeatures, A: Floats, U: dict[str, Floats], W: dict[str, Floats], share: dict[str, float]
     ) -> float:
         """The objective from traces: nothing of N rows is looked at."""
         VV = A.T @ data.gram @ A

@@ -73,28 +73,28 @@ class CVH(LinearHasher):
         data = CenteredViews.of(views, self.ridge, self.n_threads)
         gram, similar = joint_sums(data, labels)
         self._report(1, 2, "directions")
-        found = shared_directions(data, gram, similar)
-        if found.n_shared < self.n_bits:
+        shared = shared_directions(data, gram, similar)
+        if shared.n_shared < self.n_bits:
             warn(
-                f"{type(self).__name__} was asked for {self.n_bits} bits of views that share {found.n_shared} "
+                f"{type(self).__name__} was asked for {self.n_bits} bits of views that share {shared.n_shared} "
                 "directions; further bits are noise."
             )
-        W = self._directions(found, data)
+        W = self._directions(shared, data)
         self._report(2, 2, "codes")
         self.codes_ = self._codes_of(views, lambda rows: data.project(rows, W))
         self.means_ = data.means
         self.weights_ = W
-        self.agreement_ = found.agreement[: min(found.n_shared, self.n_bits)]
+        self.agreement_ = shared.agreement[: min(shared.n_shared, self.n_bits)]
 
-    def _directions(self, found: SharedDirections, data: CenteredViews) -> dict[str, Floats]:
+    def _directions(self, shared: SharedDirections, data: CenteredViews) -> dict[str, Floats]:
         """The first n_bits columns of every view, with random ones of its white basis where it has none."""
         rng = rng_for(self._seed, "padding")
         W = {}
-        for name, A in found.maps.items():
-            basis = found.basis[name]
+        for name, A in shared.maps.items():
+            basis = shared.basis[name]
             columns = basis @ rng.standard_normal((basis.shape[1], self.n_bits))
             columns = unit_variance(columns, data.sums[name].gram, data.views.n_rows)
-            own = np.flatnonzero(found.seen[name][: self.n_bits])
-            columns[:, own] = A[:, own]
+            seen = np.flatnonzero(shared.seen[name][: self.n_bits])
+            columns[:, seen] = A[:, seen]
             W[name] = columns
         return W

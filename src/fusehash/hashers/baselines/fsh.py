@@ -9,7 +9,8 @@ import scipy.sparse as sp
 
 from fusehash import bits
 from fusehash.hashers.base import Progress
-from fusehash.hashers.linear import LinearHasher, centered_matrices
+from fusehash.hashers.baselines.shared import centered_matrices, check_variation
+from fusehash.hashers.linear import LinearHasher
 from fusehash.numerics.anchors import anchor_weights, squared_distances, to_sparse
 from fusehash.numerics.linalg import ridge_solver, solve_ridge
 from fusehash.numerics.rotation import signs_of
@@ -100,9 +101,9 @@ class FSH(LinearHasher):
         self.callback = callback
 
     def _fit(self, views: PairedViews, labels: Any) -> None:
-        centered_matrices(views)  # says what is wrong with them as they came
-        given = {name: self._scaled(views.block(name, slice(None))) for name in views}
-        centered, self.means_ = centered_matrices(PairedViews(given))
+        check_variation(views)  # before rows are scaled
+        scaled = {name: self._scaled(views.block(name, slice(None))) for name in views}
+        centered, self.means_ = centered_matrices(PairedViews(scaled))
         X = list(centered.values())
         n_anchors = min(self.n_anchors, views.n_rows)
         k = min(self.n_neighbors, n_anchors)
@@ -145,8 +146,8 @@ class FSH(LinearHasher):
         if self.as_released:
             return float(abs(p_1 / (p_1 + p_2)) ** exponent) if p_1 + p_2 else 0.5
         largest = max(abs(p_1), abs(p_2)) or 1.0
-        one, two = (abs(p_1) / largest) ** exponent, (abs(p_2) / largest) ** exponent
-        return one / (one + two) if one + two else 0.5
+        q_1, q_2 = (abs(p_1) / largest) ** exponent, (abs(p_2) / largest) ** exponent
+        return q_1 / (q_1 + q_2) if q_1 + q_2 else 0.5
 
     def _scaled(self, block: Floats) -> Floats:
         if not self.normalize:

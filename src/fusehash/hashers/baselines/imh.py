@@ -11,7 +11,8 @@ from scipy.linalg import cho_factor, cho_solve, eigh
 from fusehash import bits
 from fusehash.errors import DataError, warn
 from fusehash.hashers.base import Progress
-from fusehash.hashers.linear import LinearHasher, centered_matrices, gram_sums
+from fusehash.hashers.baselines.shared import centered_matrices
+from fusehash.hashers.linear import LinearHasher
 from fusehash.numerics.anchors import squared_distances
 from fusehash.numerics.linalg import ridge_solver, solve_ridge
 from fusehash.numerics.parallel import map_blocks
@@ -122,7 +123,6 @@ class IMH(LinearHasher):
 
     def _choose_rows(self, views: PairedViews) -> PairedViews:
         """The pairs to learn from: all, or max_rows of them."""
-        gram_sums(views, self.n_threads)  # refuses views that do not vary, whatever is chosen
         if views.n_rows <= self.max_rows:
             return views
         if not self.subsample:

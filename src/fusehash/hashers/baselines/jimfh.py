@@ -8,7 +8,7 @@ import numpy as np
 
 from fusehash import bits
 from fusehash.hashers.base import Progress
-from fusehash.hashers.baselines.factors import Features
+from fusehash.hashers.baselines.shared import JointFeatures
 from fusehash.hashers.linear import LinearHasher
 from fusehash.numerics.linalg import solve_damped
 from fusehash.parameters import Rule, between, flag, integer, real
@@ -99,9 +99,9 @@ class JIMFH(LinearHasher):
         self.callback = callback
 
     def _fit(self, views: PairedViews, labels: Any) -> None:
-        joint, own = self.n_bits // 4, 3 * self.n_bits // 4
-        data = Features.of(views, {"V": joint, "V1": own, "V2": own}, self._seed, self.n_threads)
-        model = Factors(data, self.balance, self.beta, self.gamma)
+        joint, individual = self.n_bits // 4, 3 * self.n_bits // 4
+        data = JointFeatures.of(views, {"V": joint, "V1": individual, "V2": individual}, self._seed, self.n_threads)
+        model = JIMFHFactors(data, self.balance, self.beta, self.gamma)
         losses: list[float] = []
         before = np.inf
         for step in range(self.max_iter):
@@ -134,10 +134,10 @@ class JIMFH(LinearHasher):
         return np.sum([(block - self.centres_[name]) @ self.fusion_[name] for name, block in blocks.items()], axis=0)
 
 
-class Factors:
-    """The unknowns; V, V1, V2 as coefficients of the columns of `Features`."""
+class JIMFHFactors:
+    """The unknowns; V, V1, V2 as coefficients of the columns of `JointFeatures`."""
 
-    def __init__(self, data: Features, balance: float, beta: float, gamma: float) -> None:
+    def __init__(self, data: JointFeatures, balance: float, beta: float, gamma: float) -> None:
         self.data, self.names = data, data.views.names
         self.l = (balance, 1.0 - balance)
         self.b, self.g = beta, gamma
@@ -149,7 +149,7 @@ class Factors:
         V1, V2 = self.V1, self.V2
         self.R = solve_damped(V1.T @ gram @ V1, self.g / self.b, V1.T @ gram @ V2)
         self.U = [self._basis(m, self.V) for m in (0, 1)]
-        self.Q = [self._basis(m, own) for m, own in enumerate((V1, V2))]
+        self.Q = [self._basis(m, V_m) for m, V_m in enumerate((V1, V2))]
 
     def _basis(self, m: int, A: Floats) -> Floats:
         """X_m'V (V'V + g/l_m I)^-1."""
@@ -159,7 +159,7 @@ class Factors:
     def update_factors(self) -> None:
         """V, V_1 and V_2 from the bases, in this order."""
         self.V = solve_damped(*self._shared_system()).T
-        left, right, (H1, H2) = self._own_system()
+        left, right, (H1, H2) = self._individual_system()
         self.V1 = solve_damped(H1, self.g, (left + self.b * self.V2 @ self.R.T).T).T
         self.V2 = solve_damped(H2, self.g, (right + self.b * self.V1 @ self.R).T).T
 
@@ -168,7 +168,7 @@ class Factors:
         H = np.sum([share * (U.T @ U) for share, U in zip(self.l, self.U, strict=True)], axis=0)
         return H, self.g, (self._lift(0, self.U[0]) + self._lift(1, self.U[1])).T
 
-    def _own_system(self) -> tuple[Floats, Floats, tuple[Floats, Floats]]:
+    def _individual_system(self) -> tuple[Floats, Floats, tuple[Floats, Floats]]:
         """l_m X_m Q_m of both views, and the matrices H_1, H_2 (without g) of the steps of V_1 and V_2."""
         H1 = self.l[0] * (self.Q[0].T @ self.Q[0]) + self.b * (self.R @ self.R.T)
         H2 = self.l[1] * (self.Q[1].T @ self.Q[1]) + self.b * np.eye(len(self.R))
@@ -183,10 +183,10 @@ class Factors:
     def fusion(self) -> dict[str, Floats]:
         """Items of both views: V, and the minimum over V_1 and V_2 together, which solves one system of both steps."""
         V = solve_damped(*self._shared_system()).T
-        left, right, (H1, H2) = self._own_system()
+        left, right, (H1, H2) = self._individual_system()
         tied = -self.b * self.R
-        own = solve_damped(np.block([[H1, tied], [tied.T, H2]]), self.g, np.hstack([left, right]).T).T
-        A = np.hstack([V, own[:, len(H1) :]])
+        individual = solve_damped(np.block([[H1, tied], [tied.T, H2]]), self.g, np.hstack([left, right]).T).T
+        A = np.hstack([V, individual[:, len(H1) :]])
         return {name: A[self.data.span[name]] for name in self.names}
 
     def terms(self) -> tuple[Floats, Floats]:
@@ -194,9 +194,9 @@ class Factors:
         data, gram = self.data, self.data.gram
         gap = self.V2 - self.V1 @ self.R
         weights, squares = [self.b], [_square(gram, gap)]
-        for m, (name, own) in enumerate(zip(self.names, (self.V1, self.V2), strict=True)):
+        for m, (name, V_m) in enumerate(zip(self.names, (self.V1, self.V2), strict=True)):
             weights += [self.l[m]] * 2
-            squares += [data.residual(name, self.V, self.U[m]), data.residual(name, own, self.Q[m])]
+            squares += [data.residual(name, self.V, self.U[m]), data.residual(name, V_m, self.Q[m])]
         ridged = [float(np.sum(part**2)) for part in (*self.U, *self.Q, self.R)]
         ridged += [_square(gram, A) for A in (self.V, self.V1, self.V2)]
         return np.array(weights + [self.g] * len(ridged)), np.array(squares + ridged)

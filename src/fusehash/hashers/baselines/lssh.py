@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fusehash.hashers.base import CrossModalHasher, Progress
-from fusehash.hashers.linear import centered_matrices, gram_sums
+from fusehash.hashers.baselines.shared import centered_matrices
 from fusehash.numerics.compiled import compiled
 from fusehash.numerics.linalg import solve_ridge
 from fusehash.numerics.parallel import map_blocks
@@ -111,7 +111,6 @@ class LSSH(CrossModalHasher):
     # -- learning ------------------------------------------------------------------------------------------------
 
     def _fit(self, views: PairedViews, labels: Any) -> None:
-        gram_sums(views, self.n_threads)  # refuses views that do not vary, whatever rows are chosen
         learn = views
         if views.n_rows > self.max_rows:
             chosen = rng_for(self._seed, "rows").choice(views.n_rows, self.max_rows, replace=False)

@@ -102,7 +102,7 @@ class RFDH(CrossModalHasher):
         self.callback = callback
 
     def _fit(self, views: PairedViews, labels: Any) -> None:
-        sums = gram_sums(views)  # refuses views that do not vary
+        sums = gram_sums(views)
         X = [views.block(name, slice(None)) for name in views]
         XX = [total.gram + total.count * np.outer(total.mean, total.mean) for total in sums.values()]
         Z, w = self._binary_factors(X)
@@ -190,11 +190,11 @@ def sweep_bits(Z: Floats, X: list[Floats], F: list[Floats], weights: list[Floats
     grams = np.stack([f.T @ f for f in F])
     parts = [Z @ gram - x @ f for gram, x, f in zip(grams, X, F, strict=True)]
     Y = np.sum([s[:, None] * part for s, part in zip(weights, parts, strict=True)], axis=0)
-    own = scale @ np.diagonal(grams, axis1=1, axis2=2)  # w D ||f_k||^2 of every row and bit
+    single = scale @ np.diagonal(grams, axis1=1, axis2=2)  # w D ||f_k||^2 of every row and bit
     for _ in range(n_sweeps):
         changed = False
         for k in range(Z.shape[1]):
-            new = smallest_half(Y[:, k] + own[:, k] * (0.5 - Z[:, k]))
+            new = smallest_half(Y[:, k] + single[:, k] * (0.5 - Z[:, k]))
             rows = np.flatnonzero(new != Z[:, k])
             if rows.size:
                 step = (new[rows] - Z[rows, k])[:, None]

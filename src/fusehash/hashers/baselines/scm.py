@@ -10,8 +10,8 @@ from scipy.linalg import solve_triangular, svd
 from fusehash import bits
 from fusehash.errors import warn
 from fusehash.hashers.base import Progress
-from fusehash.hashers.baselines.rbf_features import label_cosines
-from fusehash.hashers.linear import LinearHasher, centered_matrices
+from fusehash.hashers.baselines.shared import centered_matrices, label_cosines
+from fusehash.hashers.linear import LinearHasher
 from fusehash.numerics.linalg import ridge_solver, top_eigenpairs
 from fusehash.numerics.rotation import signs_of
 from fusehash.parameters import Rule, choice, real

@@ -11,8 +11,7 @@ from scipy.optimize import minimize
 
 from fusehash.errors import DataError
 from fusehash.hashers.base import CrossModalHasher, Progress
-from fusehash.hashers.baselines.rbf_features import RBFFeatures, k_means, label_cosines
-from fusehash.hashers.linear import centered_matrices
+from fusehash.hashers.baselines.shared import RBFFeatures, centered_matrices, k_means, label_cosines
 from fusehash.numerics.parallel import map_blocks
 from fusehash.numerics.rotation import signs_of
 from fusehash.parameters import Rule, choice, flag, integer, real, rng_for
@@ -134,9 +133,9 @@ class SePH(CrossModalHasher):
             kernel = self._kernel(X[name], means[name])
             return kernel, self._classifiers(X[name], kernel, C)
 
-        found = dict(zip(X, map_blocks(hash_function, X, self.n_threads), strict=True))
-        self.features_ = {name: kernel for name, (kernel, _) in found.items()}
-        self.weights_ = {name: W for name, (_, W) in found.items()}
+        functions = dict(zip(X, map_blocks(hash_function, X, self.n_threads), strict=True))
+        self.features_ = {name: kernel for name, (kernel, _) in functions.items()}
+        self.weights_ = {name: W for name, (_, W) in functions.items()}
         self.codes_ = self._codes_of(views)  # the authors' fusion
 
     def _project_block(self, block: Floats, view: str) -> Floats:
@@ -214,9 +213,9 @@ class SemanticPairs:
         """Some rows of P, the columns of their span."""
         span = self.spans[start]
         P: Reals = L[start : start + PAIR_ROWS] @ L[span].T
-        own = np.arange(len(P)) + start - span.start
-        inside = (own >= 0) & (own < P.shape[1])
-        P[np.flatnonzero(inside), own[inside]] = 0.0
+        diagonal = np.arange(len(P)) + start - span.start
+        inside = (diagonal >= 0) & (diagonal < P.shape[1])
+        P[np.flatnonzero(inside), diagonal[inside]] = 0.0
         return P
 
     def _entropy(self, start: int) -> float:
@@ -226,12 +225,12 @@ class SemanticPairs:
     def cost_and_gradient(self, H: Floats, precision: Any = np.float64) -> tuple[float, Floats]:
         """The objective at H and its gradient; the work on pairs is done in the given precision."""
         L, X = self.L.astype(precision), H[self.order].astype(precision)
-        quarter, one = 0.25 * np.einsum("ij,ij->i", X, X)[:, None], np.ones((len(X), 1), precision)
+        quarter, ones = 0.25 * np.einsum("ij,ij->i", X, X)[:, None], np.ones((len(X), 1), precision)
         # 1 / T = 1 + ||a - b||^2 / 4 = (1 + aa / 4) 1 + 1 bb / 4 - ab / 2, as one product; a column of ones gives sums.
         left, right, summed = (
-            np.hstack([X, quarter + one, one]),
-            np.hstack([-0.5 * X, one, quarter]),
-            np.hstack([X, one]),
+            np.hstack([X, quarter + ones, ones]),
+            np.hstack([-0.5 * X, ones, quarter]),
+            np.hstack([X, ones]),
         )
 
         def of_block(start: int) -> tuple[float, float, Reals, Reals]:
@@ -276,11 +275,11 @@ def logistic_regression(Z: Floats, C: Floats, penalty: float, max_iter: int = 20
         gradient = 2.0 * D[:, None] * U - Y.T @ (C * missed)
         return float(cost), gradient.ravel()
 
-    found = minimize(
+    solution = minimize(
         cost_and_gradient,
         np.zeros(shape).ravel(),
         jac=True,
         method="L-BFGS-B",
         options={"maxiter": max_iter, "maxfun": 2 * max_iter, "maxcor": 10, "ftol": 1e-9, "gtol": 1e-3},
     )
-    return change @ found.x.reshape(shape)
+    return change @ solution.x.reshape(shape)

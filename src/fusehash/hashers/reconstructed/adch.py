@@ -9,7 +9,7 @@ from scipy.linalg import svd
 
 from fusehash import bits
 from fusehash.hashers.base import CrossModalHasher, Progress
-from fusehash.hashers.baselines.rbf_features import RBFFeatures, anchor_features, label_cosines
+from fusehash.hashers.baselines.shared import RBFFeatures, anchor_features, label_cosines
 from fusehash.numerics.linalg import damped_solver, solve_ridge
 from fusehash.numerics.rotation import signs_of
 from fusehash.parameters import Rule, integer, real, rng_for
@@ -105,15 +105,15 @@ class ADCH(CrossModalHasher):
         cosines = label_cosines(labels)
         L = cosines - cosines.mean(axis=0)
         scaled = [phi / (np.sqrt(np.mean(np.sum(phi**2, axis=1))) or 1.0) for phi in Phi.values()]
-        factors = Factors(scaled, L, self.alpha / views.n_rows, self.beta, self.gamma)
+        steps = ADCHSteps(scaled, L, self.alpha / views.n_rows, self.beta, self.gamma)
         V = random_projections(scaled, self.n_bits, rng_for(self._seed, "V"))
         B = signs_of(V)
         losses = []
         for i in range(self.max_iter):
-            U, R = factors.bases(V), rotation(V, B)
-            V = factors.latent(U, R, B)
-            before, B = B, factors.codes(V, R, B)
-            losses.append(factors.objective(U, R, V, B))
+            U, R = steps.bases(V), rotation(V, B)
+            V = steps.latent(U, R, B)
+            before, B = B, steps.codes(V, R, B)
+            losses.append(steps.objective(U, R, V, B))
             self._report(i + 1, self.max_iter, f"objective {losses[-1]:.6g}")
             if np.array_equal(before, B):
                 break
@@ -127,7 +127,7 @@ class ADCH(CrossModalHasher):
         return self.features_[view](block) @ self.weights_[view]
 
 
-class Factors:
+class ADCHSteps:
     """The steps; `alpha` is already divided by N here."""
 
     def __init__(self, Phi: list[Floats], L: Floats, alpha: float, beta: float, gamma: float) -> None:
@@ -155,11 +155,11 @@ class Factors:
         """One sweep over the bits, each the best given the others."""
         K = B.shape[1]
         B = B.copy()
-        wanted = self.alpha * K * self.similarities(V) + self.beta * (V @ R)
+        target = self.alpha * K * self.similarities(V) + self.beta * (V @ R)
         gram = self.alpha * (V.T @ V)
         for k in range(K):
             others = B @ gram[:, k] - B[:, k] * gram[k, k]
-            B[:, k] = signs_of(wanted[:, k] - others)
+            B[:, k] = signs_of(target[:, k] - others)
         return B
 
     def objective(self, U: list[Floats], R: Floats, V: Floats, B: Floats) -> float:

@@ -8,7 +8,7 @@ import numpy as np
 
 from fusehash import bits
 from fusehash.hashers.base import CrossModalHasher, Progress
-from fusehash.hashers.baselines.rbf_features import RBFFeatures, anchor_features, balanced_codes
+from fusehash.hashers.baselines.shared import RBFFeatures, anchor_features, balanced_codes
 from fusehash.numerics.linalg import damped_solver, solve_ridge
 from fusehash.numerics.rotation import signs_of
 from fusehash.parameters import Rule, integer, real, rng_for

@@ -113,11 +113,11 @@ class JCHR(LinearHasher):
 
         def of_block(rows: slice) -> tuple[dict[str, Floats], int]:
             X = {name: data.block(name, rows) for name in data.views}
-            unified, own = coupled_codes([X[name] @ W[name] for name in X], coupling)
+            unified, per_view = coupled_codes([X[name] @ W[name] for name in X], coupling)
             B[rows] = unified
             return (
-                {name: X[name].T @ codes for name, codes in zip(X, own, strict=True)},
-                sum(int(np.sum(codes != unified)) for codes in own),
+                {name: X[name].T @ codes for name, codes in zip(X, per_view, strict=True)},
+                sum(int(np.sum(codes != unified)) for codes in per_view),
             )
 
         parts = list(map_blocks(of_block, data.views.blocks(), self.n_threads))

@@ -9,8 +9,8 @@ import numpy as np
 from fusehash import bits
 from fusehash.hashers.agsfh.paper import settled
 from fusehash.hashers.base import Progress
+from fusehash.hashers.baselines.canonical import canonical_directions
 from fusehash.hashers.linear import CenteredViews, LinearHasher
-from fusehash.hashers.random_rotation import canonical_directions
 from fusehash.numerics.linalg import solve_ridge
 from fusehash.numerics.rotation import random_rotations, signs_of
 from fusehash.parameters import Rule, integer, real, rng_for
@@ -135,12 +135,12 @@ class PDH(LinearHasher):
         return {name: A @ R for name, A in directions.items()}
 
     def _loss(
-        self, data: CenteredViews, name: str, W: Floats, U: Floats, target: Floats, own: Floats, Y: Floats
+        self, data: CenteredViews, name: str, W: Floats, U: Floats, target: Floats, current: Floats, Y: Floats
     ) -> float:
         gram, s = data.sums[name].gram, self.self_weight
         penalty = (1.0 + s) * self.ridge * np.trace(gram) / len(gram) * np.sum(W * W)
-        correlated = 2.0 * self.decorrelation * (own.size - np.sum(own * Y))
-        return float(hinge(target * U).sum() + s * hinge(own * U).sum() + penalty + correlated)
+        correlated = 2.0 * self.decorrelation * (current.size - np.sum(current * Y))
+        return float(hinge(target * U).sum() + s * hinge(current * U).sum() + penalty + correlated)
 
     def _project_block(self, block: Floats, view: str) -> Floats:
         return super()._project_block(block, view) + self.offsets_[view]
@@ -151,16 +151,16 @@ def hinge(Z: Floats) -> Floats:
     return np.maximum(0.0, 1.0 - Z) ** 2
 
 
-def margin_targets(U: Floats, target: Floats, own: Floats, self_weight: float) -> Floats:
+def margin_targets(U: Floats, target: Floats, current: Floats, self_weight: float) -> Floats:
     """(T_l + s T_m) / (1 + s), T = B * max(1, B * U): what lies beyond the margin already stays where it is."""
     T = target * np.maximum(1.0, target * U)
-    T += self_weight * (own * np.maximum(1.0, own * U))
+    T += self_weight * (current * np.maximum(1.0, current * U))
     return T / (1.0 + self_weight)
 
 
-def predicted_bits(other: Floats, own: Floats, Y: Floats, self_weight: float, decorrelation: float) -> Floats:
+def predicted_bits(other: Floats, U: Floats, Y: Floats, self_weight: float, decorrelation: float) -> Floats:
     """The signs b that minimize h(b u_l) + s h(b u_m) - 2 rho b y, entry by entry."""
-    gain = hinge(-other) - hinge(other) + self_weight * (hinge(-own) - hinge(own))
+    gain = hinge(-other) - hinge(other) + self_weight * (hinge(-U) - hinge(U))
     return signs_of(gain + 4.0 * decorrelation * Y)
 
 

@@ -1,4 +1,4 @@
-"""REG, the control: AGSFH without its graph."""
+"""Controls: what a good method must beat."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import numpy as np
 
 from fusehash.hashers.agsfh.paper import settled
 from fusehash.hashers.base import Progress
+from fusehash.hashers.baselines.canonical import canonical_directions
 from fusehash.hashers.linear import CenteredViews, LinearHasher
 from fusehash.numerics.arrays import convert, host, to_device_of
+from fusehash.numerics.rotation import random_rotations
 from fusehash.parameters import Rule, integer, real, rng_for
 from fusehash.views import Floats, PairedViews
 
@@ -85,3 +87,53 @@ class RegressionHasher(LinearHasher):
         self.means_ = convert(data.means, host)
         self.weights_ = convert(W, host)
         self.objective_ = np.concatenate(losses)
+
+
+class RandomRotationHasher(LinearHasher):
+    """Control: signs of randomly rotated canonical variates, nothing learned beyond (generalized) CCA.
+
+        Q_m = X_m (X_m'X_m + ridge I)^-1/2,   V = top eigenvectors of [Q_1 ... Q_M]'[Q_1 ... Q_M],
+        W_m = (whitening of X_m) V_m R,       B = sgn(sum_m X_m W_m),   R random orthogonal
+
+    With more bits than canonical directions, several independent rotations stand side by side.
+
+    Parameters
+    ----------
+    n_bits : code length, a multiple of 8.
+    ridge : relative to the mean diagonal of X'X.
+    random_state, n_threads, callback : as in AGSFH.
+    """
+
+    method: ClassVar[str] = "random"
+    summary: ClassVar[str] = "control: canonical correlation analysis and a random rotation"
+    PARAMETERS: ClassVar[dict[str, Rule]] = {
+        "ridge": real(),
+    }
+
+    def __init__(
+        self,
+        *,
+        n_bits: int = 64,
+        ridge: float = 1e-3,
+        random_state: Any = None,
+        n_threads: int | None = None,
+        callback: Progress | None = None,
+    ) -> None:
+        self.n_bits = n_bits
+        self.ridge = ridge
+        self.random_state = random_state
+        self.n_threads = n_threads
+        self.callback = callback
+
+    def _fit(self, views: PairedViews, labels: Any) -> None:
+        data = CenteredViews.of(views, self.ridge, self.n_threads)
+        data.warn_if_rank_below(self.n_bits, type(self).__name__)
+        self._report(1, 2, "canonical directions")
+        directions = canonical_directions(data, self.n_bits)
+        r = next(iter(directions.values())).shape[1]
+        R = random_rotations(r, self.n_bits, rng_for(self._seed, "rotation"))
+        W = {name: A @ R for name, A in directions.items()}
+        self._report(2, 2, "codes")
+        self.codes_ = self._codes_of(views, lambda rows: data.project(rows, W))
+        self.means_ = data.means
+        self.weights_ = W
