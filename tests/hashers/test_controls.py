@@ -7,7 +7,7 @@ import pytest
 from sklearn.cross_decomposition import CCA
 
 from fusehash import bits, datasets, hashers
-from fusehash.hashers.baselines.canonical import canonical_directions
+from fusehash.hashers.canonical import canonical_directions
 from fusehash.hashers.linear import CenteredViews
 from fusehash.parameters import rng_for
 from fusehash.views import PairedViews

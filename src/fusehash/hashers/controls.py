@@ -8,7 +8,7 @@ import numpy as np
 
 from fusehash.hashers.agsfh.paper import settled
 from fusehash.hashers.base import Progress
-from fusehash.hashers.baselines.canonical import canonical_directions
+from fusehash.hashers.canonical import canonical_directions
 from fusehash.hashers.linear import CenteredViews, LinearHasher
 from fusehash.numerics.arrays import convert, host, to_device_of
 from fusehash.numerics.rotation import random_rotations
@@ -17,19 +17,49 @@ from fusehash.views import Floats, PairedViews
 
 
 class RegressionHasher(LinearHasher):
-    """Control for AGSFH: codes and hash functions fitted to each other by regression alone.
+    """Control for AGSFH: codes and hash functions that fit each other by regression alone.
 
         repeat  B = sgn(sum_m X_m W_m),   W_m = (X_m'X_m + ridge I)^-1 X_m'B      from W_m ~ N(0, 1)
 
     AGSFH at its published settings computes this: its graph term is smaller than the regression term by 10^4 and more
-    (docs/paper.md). Started from the same seed the two agree on more than 99.9 % of the bits.
+    (docs/paper.md). Started from the same seed, the two agree on more than 99.9 % of the bits.
 
     Parameters
     ----------
-    n_bits : code length, a multiple of 8.
-    ridge : relative to the mean diagonal of X'X.
-    max_iter, tol : iterations; stops when the loss changes by no more than tol (relative).
-    device, dtype, random_state, n_threads, callback : as in AGSFH.
+    n_bits : int, default 64
+        Code length, a multiple of 8.
+    ridge : float, default 1e-6
+        Ridge of the regressions, relative to the mean diagonal of X'X.
+    max_iter : int, default 20
+        Largest number of iterations.
+    tol : float, default 1e-5
+        Stop when the loss changes by no more than this (relative).
+    device : str, optional
+        Where to compute on data of the host, such as "cuda" (PyTorch) or "cupy".
+    dtype : {None, "float32", "float64"}
+        Precision of the products; None is single on a GPU and double elsewhere.
+    random_state : int, numpy Generator or None
+        Seed of the first hash functions.
+    n_threads : int, optional
+        Threads of `fit`; all cores by default.
+    callback : callable, optional
+        Called as callback(step, total, message) in every iteration.
+
+    Attributes
+    ----------
+    codes_ : ndarray of uint8, shape (n, n_bits / 8)
+        Codes of the training pairs.
+    objective_ : ndarray of shape (n_iterations,)
+        Loss after every iteration.
+    means_, weights_ : dict of str to ndarray
+        Training mean and W_m of every view.
+
+    Examples
+    --------
+    >>> import fusehash as fh
+    >>> data = fh.datasets.make_paired(n_samples=200, random_state=0)
+    >>> fh.hashers.RegressionHasher(n_bits=16, random_state=0).fit(data.views).codes_.shape
+    (200, 2)
     """
 
     method: ClassVar[str] = "regression"
@@ -95,13 +125,34 @@ class RandomRotationHasher(LinearHasher):
         Q_m = X_m (X_m'X_m + ridge I)^-1/2,   V = top eigenvectors of [Q_1 ... Q_M]'[Q_1 ... Q_M],
         W_m = (whitening of X_m) V_m R,       B = sgn(sum_m X_m W_m),   R random orthogonal
 
-    With more bits than canonical directions, several independent rotations stand side by side.
+    With more bits than canonical directions, several independent rotations are placed side by side.
 
     Parameters
     ----------
-    n_bits : code length, a multiple of 8.
-    ridge : relative to the mean diagonal of X'X.
-    random_state, n_threads, callback : as in AGSFH.
+    n_bits : int, default 64
+        Code length, a multiple of 8.
+    ridge : float, default 1e-3
+        Ridge of the whitening, relative to the mean diagonal of X'X.
+    random_state : int, numpy Generator or None
+        Seed of the rotation.
+    n_threads : int, optional
+        Threads of `fit`; all cores by default.
+    callback : callable, optional
+        Called as callback(step, total, message) while fitting.
+
+    Attributes
+    ----------
+    codes_ : ndarray of uint8, shape (n, n_bits / 8)
+        Codes of the training pairs.
+    means_, weights_ : dict of str to ndarray
+        Training mean and W_m of every view.
+
+    Examples
+    --------
+    >>> import fusehash as fh
+    >>> data = fh.datasets.make_paired(n_samples=200, random_state=0)
+    >>> fh.hashers.RandomRotationHasher(n_bits=16, random_state=0).fit(data.views).codes_.shape
+    (200, 2)
     """
 
     method: ClassVar[str] = "random"

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from fusehash import bits, datasets, hashers
 from fusehash.errors import FusehashWarning
 from fusehash.evaluation import evaluate
-from fusehash.hashers.baselines.canonical import joint_sums, shared_directions
 from fusehash.hashers.baselines.cca_itq import rotation_step
+from fusehash.hashers.canonical import joint_sums, shared_directions
 from fusehash.hashers.linear import CenteredViews
 from fusehash.numerics.rotation import random_orthogonal
 from fusehash.parameters import rng_for

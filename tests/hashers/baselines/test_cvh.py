@@ -11,7 +11,7 @@ from scipy.linalg import block_diag, eigh
 from fusehash import bits, datasets, hashers
 from fusehash.errors import FusehashWarning
 from fusehash.evaluation import evaluate
-from fusehash.hashers.baselines.canonical import joint_sums, shared_directions, white_basis
+from fusehash.hashers.canonical import joint_sums, shared_directions, white_basis
 from fusehash.hashers.linear import CenteredViews
 from fusehash.views import PairedViews
 

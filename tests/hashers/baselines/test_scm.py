@@ -13,7 +13,7 @@ from scipy.linalg import eigh
 from fusehash import bits, datasets, hashers
 from fusehash.evaluation import evaluate
 from fusehash.hashers.baselines.scm import leading_pair, semantic_covariance
-from fusehash.hashers.baselines.shared import label_cosines
+from fusehash.hashers.kernel import label_cosines
 
 DATA = datasets.make_paired(260, views={"image": 20, "text": 14}, n_classes=5, random_state=2)
 VIEWS, LABELS = DATA.views, DATA.labels

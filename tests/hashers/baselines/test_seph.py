@@ -13,7 +13,7 @@ from fusehash.errors import DataError
 from fusehash.evaluation import evaluate
 from fusehash.hashers.baselines import seph
 from fusehash.hashers.baselines.seph import SemanticPairs, logistic_regression
-from fusehash.hashers.baselines.shared import k_means, label_cosines
+from fusehash.hashers.kernel import k_means, label_cosines
 from fusehash.parameters import rng_for
 
 DATA = datasets.make_paired(200, views={"image": 12, "text": 9}, n_classes=4, random_state=2)

@@ -53,7 +53,7 @@ def test_variation_is_the_mean_squared_distance_to_the_mean_of_the_hyperedge(edg
 
 def test_smoothing_is_the_slope_of_the_hypergraph_term(edges):
     rng = np.random.default_rng(1)
-    B, w = rng.standard_normal((N, 4)), rng.dirichlet(np.ones(edges.n_edges))
+    B, w = rng.standard_normal((N, 4)), rng.dirichlet(np.ones(len(edges.sizes)))
     slope = np.zeros_like(B)
     for i, k in ((0, 0), (7, 3), (50, 2)):
         step = np.zeros_like(B)

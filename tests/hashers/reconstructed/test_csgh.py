@@ -39,11 +39,11 @@ def S(anchors):
 
 
 def test_the_sums_over_the_graphs_are_those_of_dense_graphs(anchors, S):
-    sums = graph_sums(CenteredViews.of(PairedViews(VIEWS), 1e-6), anchors, 4, SCALE)
+    within, across = graph_sums(CenteredViews.of(PairedViews(VIEWS), 1e-6), anchors, 4, SCALE)
     for name, x in X.items():
-        assert np.allclose(sums.within[name], x.T @ S[name] @ x / N, atol=1e-12)
+        assert np.allclose(within[name], x.T @ S[name] @ x / N, atol=1e-12)
     mean = (S["image"] + S["text"]) / 2
-    assert np.allclose(sums.across, X["image"].T @ mean @ X["text"] / N, atol=1e-12)
+    assert np.allclose(across, X["image"].T @ mean @ X["text"] / N, atol=1e-12)
 
 
 def test_rows_of_a_graph_sum_to_one_so_that_smoothness_is_a_squared_distance(S):

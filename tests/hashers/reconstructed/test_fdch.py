@@ -7,7 +7,7 @@ import pytest
 
 from fusehash import bits, datasets, hashers
 from fusehash.evaluation import evaluate
-from fusehash.hashers.baselines.shared import anchor_features, balanced_codes
+from fusehash.hashers.kernel import anchor_features, balanced_codes
 from fusehash.numerics.linalg import damped_solver, solve_ridge
 from fusehash.parameters import rng_for
 from fusehash.views import PairedViews

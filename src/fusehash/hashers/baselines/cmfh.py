@@ -10,7 +10,7 @@ import numpy as np
 from fusehash import bits
 from fusehash.errors import ParameterError
 from fusehash.hashers.base import Progress
-from fusehash.hashers.baselines.shared import JointFeatures
+from fusehash.hashers.baselines.joint_features import JointFeatures
 from fusehash.hashers.linear import LinearHasher
 from fusehash.numerics.linalg import solve_damped
 from fusehash.parameters import Rule, flag, integer, optional, real, rng_for, sequence
@@ -18,7 +18,7 @@ from fusehash.views import Floats, PairedViews
 
 
 class CMFH(LinearHasher):
-    """Collective Matrix Factorization Hashing (Ding, Guo and Zhou, CVPR 2014).
+    """Collective Matrix Factorization Hashing: one latent matrix that every view is factorized into.
 
     The centered views X_m share one latent matrix V (N x K), which linear functions of each view predict:
 
@@ -34,20 +34,47 @@ class CMFH(LinearHasher):
     because the views have, so no threshold is needed. After its start V is a combination of the features,
     V = sum_m X_m A_m, and the loop works on A_m and the Gram matrix of all features: its cost does not depend on N.
 
+    Parameters
+    ----------
+    n_bits : int, default 64
+        Code length, a multiple of 8.
+    view_weights : sequence of float, optional
+        l_m, one positive number per view, scaled to sum 1. Equal by default.
+    mu : float, default 100
+        Weight of the linear predictions.
+    gamma : float, default 0.01
+        g, the ridge, in squared units of the features.
+    max_iter : int, default 25
+        Iterations; there is no other stopping rule.
+    as_released : bool, default False
+        Follow the second public code, slip included (see Notes).
+    random_state, n_threads, callback : optional
+        Seed; threads of `fit` (all cores by default); function called as callback(step, total, message).
+
+    Attributes
+    ----------
+    means_, weights_, fusion_ : dict of str to ndarray
+        Training mean, W_m and A_m of every view.
+    objective_ : ndarray of shape (n_iterations,)
+        Objective after every iteration.
+
+    Notes
+    -----
     Two codes of the authors are public. The first uses g where the objective asks for g/l_m and g/mu. The second
     weights mu by l_m, and the order of its operations divides W_m by mu^2, so that W_m hardly pulls at V after the
     first step. `as_released` follows the second, which collections of methods contain; `objective_` is then that code's
     (every term weighted by l_m) and can rise.
 
-    Parameters
+    References
     ----------
-    n_bits : code length, a multiple of 8.
-    view_weights : l_m, one positive number for each view, scaled to sum 1; None: all equal.
-    mu : weight of the linear predictions.
-    gamma : ridge g, in squared units of the features.
-    max_iter : iterations; there is no other stopping rule.
-    as_released : follow the second public code, slip included.
-    random_state, n_threads, callback : as in AGSFH.
+    G. Ding, Y. Guo, J. Zhou. Collective Matrix Factorization Hashing for Multimodal Data. CVPR 2014.
+
+    Examples
+    --------
+    >>> import fusehash as fh
+    >>> data = fh.datasets.make_paired(n_samples=200, random_state=0)
+    >>> fh.hashers.CMFH(n_bits=16, random_state=0).fit(data.views).codes_.shape
+    (200, 2)
     """
 
     method: ClassVar[str] = "cmfh"

@@ -8,7 +8,7 @@ import numpy as np
 
 from fusehash import bits
 from fusehash.hashers.base import Progress
-from fusehash.hashers.baselines.shared import JointFeatures
+from fusehash.hashers.baselines.joint_features import JointFeatures
 from fusehash.hashers.linear import LinearHasher
 from fusehash.numerics.linalg import solve_damped
 from fusehash.parameters import Rule, between, flag, integer, real
@@ -16,9 +16,9 @@ from fusehash.views import Floats, PairedViews
 
 
 class JIMFH(LinearHasher):
-    """Joint and Individual Matrix Factorization Hashing (Wang et al., Pattern Recognition 2020), for two views.
+    """Joint and Individual Matrix Factorization Hashing, for two views: a shared factor and one per view.
 
-    K/4 bits come from a factor V that both centered views share, 3K/4 from factors V_1, V_2 of their own, of which R
+    K/4 bits come from a factor V that both centered views share, 3K/4 from individual factors V_1, V_2, of which R
     makes the second from the first:
 
         min  sum_m l_m (||X_m - V U_m'||^2 + ||X_m - V_m Q_m'||^2) + b ||V_2 - V_1 R||^2 + g (all squared norms)
@@ -32,26 +32,54 @@ class JIMFH(LinearHasher):
         V_1 = (l_1 X_1 Q_1 + b V_2 R') (l_1 Q_1'Q_1 + b R R' + g I)^-1
         V_2 = (l_2 X_2 Q_2 + b V_1 R) (l_2 Q_2'Q_2 + (b + g) I)^-1
 
-    The code is B = sgn([V V_2] - mean): of the own factors only that of the second view is used, as the authors do, so
-    the order of the views matters (image first, text second). Hash functions are
-    W_m = (X_m'X_m + g I)^-1 X_m'[V V_2], a query is sgn((x - mean) W_m). Items seen in both views get the V of the
-    formula and the V_2 that minimizes the objective together with V_1; the authors say nothing of them. All factors are
-    combinations of the features and of the starts, and the loop works on coefficients and one Gram matrix: its cost
-    does not depend on N.
-
-    The public code centers queries by the mean of training data that is centered already, that is, not at all.
-    `as_released` does the same, sgn(x W_m - mean of [V V_2]), for every item that is coded from one view.
+    The code is B = sgn([V V_2] - mean): of the individual factors only that of the second view is used, as the authors
+    do, so the order of the views matters (image first, text second). Hash functions are
+    W_m = (X_m'X_m + g I)^-1 X_m'[V V_2], a query is sgn((x - mean) W_m). All factors are combinations of the features
+    and of the starts, and the loop works on coefficients and one Gram matrix: its cost does not depend on N.
 
     Parameters
     ----------
-    n_bits : code length, a multiple of 8.
-    balance : l, the weight of the first view, between 0 and 1.
-    beta : weight b of the tie between the own factors.
-    gamma : ridge g, in squared units of the features.
-    max_iter, tol : iterations; stops when the sum of the norms, weighted as in the objective but not squared, changes
-        by less than tol, as the authors do.
-    as_released : code queries as the public code does.
-    random_state, n_threads, callback : as in AGSFH.
+    n_bits : int, default 64
+        Code length, a multiple of 8.
+    balance : float, default 0.5
+        l, the weight of the first view, between 0 and 1.
+    beta, gamma : float, default 1e-3 and 1e-4
+        b, the weight of the tie between the individual factors; g, the ridge, in squared units of the features.
+    max_iter, tol : int, default 100; float, default 1e-3
+        Stop after so many iterations, or when the sum of the norms, weighted as in the objective but not squared,
+        changes by less than `tol`, as the authors do.
+    as_released : bool, default False
+        Code queries as the public code does (see Notes).
+    random_state, n_threads, callback : optional
+        Seed; threads of `fit` (all cores by default); function called as callback(step, total, message).
+
+    Attributes
+    ----------
+    means_, weights_, centres_, fusion_ : dict of str to ndarray
+        What is subtracted from a query, W_m, training mean, and the map for items seen in both views, of every view.
+    thresholds_ : ndarray of shape (n_bits,)
+        Subtracted from the projections; zeros unless `as_released`.
+    objective_ : ndarray of shape (n_iterations,)
+        Objective after every iteration.
+
+    Notes
+    -----
+    The public code centers queries by the mean of training data that is centered already, that is, not at all.
+    `as_released` does the same, sgn(x W_m - mean of [V V_2]), for every item that is coded from one view. Items seen in
+    both views get the V of the formula and the V_2 that minimizes the objective together with V_1; the authors do not
+    describe them.
+
+    References
+    ----------
+    D. Wang, Q. Wang, L. He, X. Gao, Y. Tian. Joint and Individual Matrix Factorization Hashing for Large-Scale
+    Cross-Modal Retrieval. Pattern Recognition 107, 2020.
+
+    Examples
+    --------
+    >>> import fusehash as fh
+    >>> data = fh.datasets.make_paired(n_samples=200, random_state=0)
+    >>> fh.hashers.JIMFH(n_bits=16, random_state=0).fit(data.views).codes_.shape
+    (200, 2)
     """
 
     method: ClassVar[str] = "jimfh"

@@ -9,7 +9,7 @@ import numpy as np
 from fusehash import bits
 from fusehash.hashers.agsfh.paper import settled
 from fusehash.hashers.base import Progress
-from fusehash.hashers.baselines.canonical import canonical_directions
+from fusehash.hashers.canonical import canonical_directions
 from fusehash.hashers.linear import CenteredViews, LinearHasher
 from fusehash.numerics.linalg import solve_ridge
 from fusehash.numerics.rotation import random_rotations, signs_of
@@ -35,23 +35,41 @@ class PDH(LinearHasher):
         B_m      :  sgn(f(U_l) + s f(U_m) + 4 rho Y_m),   f(u) = h(-u) - h(u)       exact, entry by entry
         Y_m      :  sqrt(N) times the polar factor of B_m - mean                    exact
 
-    It starts from the signs of randomly rotated canonical variates. The unified code is sgn(U_1 + U_2); the description
-    that this follows has no unified code and hashes both sides of a search by their own view.
-
-    Known: classifiers of one view are trained on the bits of the other in turn, from a start by CCA, with bits that are
-    decorrelated in between. Reconstructed: that this is one objective. There, bits are sgn(U_m) by definition and
-    decorrelated codes replace them, which has no objective that falls; here s and rho weigh the two. The hinge is
-    squared and all bits are trained together.
+    It starts from the signs of randomly rotated canonical variates. The unified code is sgn(U_1 + U_2).
 
     Parameters
     ----------
-    n_bits : code length, a multiple of 8.
-    self_weight : s, the weight of a view's own bits beside the predicted ones.
-    decorrelation : rho, the weight of balance and decorrelation; with little of it the offsets c_m make bits constant.
-    n_inner : regressions in each classifier step.
-    ridge : relative to the mean diagonal of X'X; the inverse of a support vector machine's C.
-    max_iter, tol : iterations; stops when the objective changes by no more than tol (relative).
-    random_state, callback : as in AGSFH.
+    n_bits, n_inner : int, default 64 and 3
+        Code length, a multiple of 8; regressions in each classifier step.
+    self_weight, decorrelation : float, default 0.5 and 0.3
+        s; rho, the weight of balance and decorrelation: with little of it the offsets c_m make bits constant.
+    ridge, max_iter, tol : float, default 1e-3; int, default 20; float, default 1e-4
+        Relative ridge; stop after so many iterations or when the objective changes by no more than `tol` (relative).
+    random_state, callback : optional
+        Seed; function called as callback(step, total, message) in every step.
+
+    Attributes
+    ----------
+    offsets_ : dict of str to ndarray
+        c_m of every view.
+    objective_ : ndarray of shape (n_iterations,)
+        Objective after every iteration.
+
+    Notes
+    -----
+    Known: classifiers of one view are trained on the bits of the other in turn, from a start by CCA, with bits that are
+    decorrelated in between. That this is one objective, the squared hinge and the joint training of bits are ours.
+
+    References
+    ----------
+    M. Rastegari, J. Choi, S. Fakhraei, H. Daume III, L. S. Davis. Predictable Dual-View Hashing. ICML 2013.
+
+    Examples
+    --------
+    >>> import fusehash as fh
+    >>> data = fh.datasets.make_paired(n_samples=200, random_state=0)
+    >>> fh.hashers.PDH(n_bits=16, random_state=0).fit(data.views).codes_.shape
+    (200, 2)
     """
 
     method: ClassVar[str] = "pdh"
@@ -66,9 +84,6 @@ class PDH(LinearHasher):
         "max_iter": integer(1),
         "tol": real(),
     }
-
-    offsets_: dict[str, Floats]
-    objective_: Floats
 
     def __init__(
         self,
@@ -128,7 +143,6 @@ class PDH(LinearHasher):
 
     def _start(self, data: CenteredViews) -> dict[str, Floats]:
         """Canonical directions, randomly rotated; several rotations where there are more bits than directions."""
-        # Of the generalized problem's directions those beyond the narrower view are not correlated.
         directions = canonical_directions(data, min(self.n_bits, *data.views.n_features.values()))
         r = next(iter(directions.values())).shape[1]
         R = random_rotations(r, self.n_bits, rng_for(self._seed, "rotation"))

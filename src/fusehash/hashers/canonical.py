@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import block_diag, eigh
 
-from fusehash.hashers.baselines.shared import label_cosines
 from fusehash.hashers.linear import CenteredViews
 from fusehash.numerics.linalg import top_eigenpairs, whitening
 from fusehash.numerics.parallel import map_blocks
@@ -43,13 +42,12 @@ class SharedDirections:
         return int(np.sum(np.sum(list(self.seen.values()), axis=0) >= 2))
 
 
-def joint_sums(data: CenteredViews, labels: Floats | None = None) -> tuple[Floats, Floats]:
+def joint_sums(data: CenteredViews, E: Floats | None = None) -> tuple[Floats, Floats]:
     """X'X and X'SX of the views side by side, X = [X_1 ... X_M], in one pass over the rows.
 
-    Without labels S = I. With labels S = EE' + I, where E are the label rows scaled to norm 1: similar are pairs with
-    common labels, and a pair to itself once more. S is never formed: X'EE'X = (X'E)(X'E)'.
+    Without E, S = I. With E, the label rows scaled to norm 1, S = EE' + I: similar are pairs with common labels, and a
+    pair to itself once more. S is never formed: X'EE'X = (X'E)(X'E)'.
     """
-    E = None if labels is None else label_cosines(labels)
 
     def of_block(rows: slice) -> list[Floats]:
         X = np.hstack([data.block(name, rows) for name in data.views])

@@ -1,0 +1,97 @@
+"""Kernel hash functions sgn(phi(x) W) on RBF similarities to anchors, and what supervised methods share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from fusehash.files import storable
+from fusehash.hashers.base import CrossModalHasher
+from fusehash.hashers.linear import centered_matrices
+from fusehash.numerics.anchors import squared_distances
+from fusehash.views import Floats, PairedViews
+
+
+@storable
+@dataclass(frozen=True)
+class RBFFeatures:
+    """phi_j(x) = exp(-||x - t_j||^2 / bandwidth) - offset_j; the anchors t_j are relative to the training mean."""
+
+    origin: Floats
+    anchors: Floats  # (P, d)
+    bandwidth: float
+    offset: Floats  # (P,)
+
+    def __call__(self, block: Floats) -> Floats:
+        """Features of raw rows."""
+        return self.of_centered(block - self.origin)
+
+    def of_centered(self, X: Floats) -> Floats:
+        """Features of rows from which the training mean was subtracted already."""
+        D = squared_distances(X, self.anchors)
+        D *= -1.0 / self.bandwidth
+        return np.exp(D, out=D) - self.offset
+
+    @classmethod
+    def centered(cls, X: Floats, origin: Floats, anchors: Floats) -> tuple[RBFFeatures, Floats]:
+        """Bandwidth 2 sigma, sigma the mean squared distance to the anchors, and features of training mean zero.
+
+        Also returns the features of the training rows X.
+        """
+        sigma = float(squared_distances(X, anchors).mean())
+        plain = cls(origin, anchors, 2.0 * sigma or 1.0, np.zeros(len(anchors)))
+        features = plain.of_centered(X)
+        offset = features.mean(axis=0)
+        return cls(origin, anchors, plain.bandwidth, offset), features - offset
+
+
+class KernelHasher(CrossModalHasher):
+    """A method whose hash functions are linear in RBF features: `weights_[view]` is W_m (P x K)."""
+
+    features_: dict[str, RBFFeatures]
+    weights_: dict[str, Floats]
+
+    def _project_block(self, block: Floats, view: str) -> Floats:
+        return self.features_[view](block) @ self.weights_[view]
+
+
+def anchor_features(
+    views: PairedViews, n_anchors: int, rng: np.random.Generator
+) -> tuple[dict[str, RBFFeatures], dict[str, Floats]]:
+    """Centered RBF similarities to the same random training rows in every view: the maps, and those of the rows."""
+    X, means = centered_matrices(views)
+    rows = np.sort(rng.choice(views.n_rows, min(n_anchors, views.n_rows), replace=False))
+    both = {name: RBFFeatures.centered(x, means[name], x[rows]) for name, x in X.items()}
+    return {name: rbf for name, (rbf, _) in both.items()}, {name: phi for name, (_, phi) in both.items()}
+
+
+def k_means(X: Floats, n_clusters: int, rng: np.random.Generator, max_iter: int = 100) -> Floats:
+    """Centers of k-means (Lloyd) from random distinct rows; a center that loses all its rows stays where it was.
+
+    One thread, so that equal seed and data give equal centers on any machine.
+    """
+    n = len(X)
+    centers = X[np.sort(rng.choice(n, n_clusters, replace=False))]
+    nearest = np.full(n, -1)
+    for _ in range(max_iter):
+        before, nearest = nearest, np.argmin(squared_distances(X, centers), axis=1)
+        if np.array_equal(before, nearest):
+            break
+        members = sp.csr_matrix((np.ones(n), (nearest, np.arange(n))), shape=(n_clusters, n))
+        counts = np.bincount(nearest, minlength=n_clusters)[:, None]
+        centers = np.where(counts > 0, (members @ X) / np.maximum(counts, 1), centers)
+    return centers
+
+
+def label_cosines(labels: Floats) -> Floats:
+    """Rows of labels scaled to unit length: L L' holds the cosines. A row without labels stays zero."""
+    norms = np.linalg.norm(labels, axis=1, keepdims=True)
+    return labels / np.where(norms > 0.0, norms, 1.0)
+
+
+def balanced_codes(n_rows: int, n_bits: int, rng: np.random.Generator) -> Floats:
+    """Random codes in which every bit is +1 for half of the rows."""
+    half = np.where(np.arange(n_rows) < n_rows // 2, 1.0, -1.0)
+    return rng.permuted(np.tile(half[:, None], n_bits), axis=0)
