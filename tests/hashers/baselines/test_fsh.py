@@ -132,6 +132,7 @@ def test_bad_settings_are_refused(params):
 REFERENCE = {16: (0.2438, 0.5908, 0.2421, 0.4393), 32: (0.2532, 0.6032, 0.2560, 0.4382)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("as_released", [False, True])
 @pytest.mark.parametrize("n_bits", REFERENCE)
 def test_the_numbers_on_wiki_are_those_of_the_authors(data_file, n_bits, as_released):

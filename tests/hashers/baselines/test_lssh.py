@@ -179,6 +179,7 @@ def test_a_share_is_between_0_and_1(rho):
         hashers.make("lssh", n_bits=8, rho=rho).fit(VIEWS)
 
 
+@pytest.mark.slow
 def test_wiki_agrees_with_published_values(data_file):
     """32 bits, unified codes, MAP over the whole list: SDMCH (IJCAI 2018) prints .2109 / .5220, for random splits."""
     wiki = datasets.load("wiki", path=data_file("wiki.npz"))

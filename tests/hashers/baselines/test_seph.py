@@ -226,6 +226,7 @@ def wiki(data_file):
     return datasets.load("wiki", path=data_file("wiki.npz"))
 
 
+@pytest.mark.slow
 def test_the_published_numbers_on_wiki_are_reached(wiki):
     model = hashers.make("seph", n_bits=32)
     result = evaluate(model, wiki, k=None, ties="stable", protocols=("U",), seeds=(0,))

@@ -117,6 +117,7 @@ def wiki(data_file):
     return datasets.load("wiki", path=data_file("wiki.npz"))
 
 
+@pytest.mark.slow
 def test_labels_help_on_wiki(wiki):
     """No number is published for this protocol: it must beat the control without labels by far."""
     run = {"k": None, "ties": "stable", "protocols": ("U",), "seeds": (0,)}

@@ -156,6 +156,7 @@ def test_a_spread_of_zero_is_refused():
         hashers.make("bgdh", n_bits=8, spread=0.0).fit(VIEWS)
 
 
+@pytest.mark.slow
 def test_numbers_on_wiki(data_file):
     wiki = datasets.load("wiki", path=data_file("wiki.npz"))
     result = evaluate(hashers.make("bgdh", n_bits=32), wiki, k=50, ties="stable", protocols=("U", "H"), seeds=range(2))

@@ -131,6 +131,7 @@ def test_settings_out_of_range_are_refused(setting):
         hashers.make("csgh", n_bits=8, **setting).fit(VIEWS)
 
 
+@pytest.mark.slow
 def test_numbers_on_wiki(data_file):
     wiki = datasets.load("wiki", path=data_file("wiki.npz"))
     result = evaluate(hashers.make("csgh", n_bits=32), wiki, k=50, ties="stable", protocols=("U", "H"), seeds=range(2))
@@ -139,6 +140,7 @@ def test_numbers_on_wiki(data_file):
     assert result["H", "text->image"].mean == pytest.approx(0.435, abs=0.04)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_bits", [16, 128])
 def test_no_bit_collapses_on_wiki(data_file, n_bits):
     wiki = datasets.load("wiki", path=data_file("wiki.npz"))
