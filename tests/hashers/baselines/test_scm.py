@@ -15,7 +15,7 @@ from fusehash.evaluation import evaluate
 from fusehash.hashers.baselines.scm import leading_pair, semantic_covariance
 from fusehash.hashers.kernel import label_cosines
 
-DATA = datasets.make_paired(260, views={"image": 20, "text": 14}, n_classes=5, random_state=2)
+DATA = datasets.make_paired(160, views={"image": 20, "text": 14}, n_classes=5, random_state=2)
 VIEWS, LABELS = DATA.views, DATA.labels
 X, Y = (VIEWS[name] - VIEWS[name].mean(axis=0) for name in ("image", "text"))
 N = len(X)
