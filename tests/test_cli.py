@@ -409,7 +409,7 @@ def test_wrong_files_of_views(run: Run, data: Path, model: Path, files: list[str
 
 PROGRAM = """
 import sys, time
-from fusehash.hashers.regression import RegressionHasher
+from fusehash.hashers.controls import RegressionHasher
 def endless(self, views, y):
     sys.stderr.write("begun\\n"); sys.stderr.flush()
     time.sleep(60)

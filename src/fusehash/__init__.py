@@ -28,7 +28,7 @@ _NAMES = {
     "FuseHash": "fusehash.hashers.fusehash",
     "HammingIndex": "fusehash.search",
     "PairedViews": "fusehash.views",
-    "RegressionHasher": "fusehash.hashers.regression",
+    "RegressionHasher": "fusehash.hashers.controls",
     "load": "fusehash.hashers",
 }
 
@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     from fusehash.collection import Collection
     from fusehash.hashers import load
     from fusehash.hashers.agsfh import AGSFH
+    from fusehash.hashers.controls import RegressionHasher
     from fusehash.hashers.fusehash import FuseHash
-    from fusehash.hashers.regression import RegressionHasher
     from fusehash.search import HammingIndex
     from fusehash.views import PairedViews
 

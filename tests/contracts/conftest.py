@@ -1,8 +1,10 @@
-"""Every hasher that the contracts run over, and how two of them are compared."""
+"""The methods that the contracts run over, how they are fitted, and how two models are compared."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,12 +13,48 @@ import pytest
 from fusehash import hashers
 from fusehash.errors import DataError
 from fusehash.views import PairedViews
+from untuned import UNTUNED
 
-VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in hashers.names()}
+# One of each kind: the default, the paper's, linear with its own fusion, kernel and labels, and one that limits rows.
+REPRESENTATIVES = ("fusehash", "agsfh", "cmfh", "fdch", "imh")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "base_class: a contract that the base class keeps; runs over a few methods")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test that asks for `build` over every method, or over a few if the code under test is the base class."""
+    if "build" in metafunc.fixturenames:
+        few = metafunc.definition.get_closest_marker("base_class") is not None
+        builders = [Builder(name, few) for name in (REPRESENTATIVES if few else hashers.names())]
+        metafunc.parametrize("build", builders, ids=[builder.method for builder in builders], indirect=True)
+
+
+@dataclass(frozen=True)
+class Builder:
+    """`build(n_bits=16)`: a new hasher of one method; 16 bits and seed 0 by default."""
+
+    method: str
+    quick: bool  # whether FuseHash may skip the tuning of its settings
+
+    def __call__(self, **params: Any) -> Any:
+        settings = {**UNTUNED, "view_weights": [1.0, 1.0]} if self.quick and self.method == "fusehash" else {}
+        return hashers.make(self.method, **{"n_bits": 16, "random_state": 0, **settings, **params})
+
+
+@pytest.fixture
+def build(request: pytest.FixtureRequest) -> Builder:
+    builder: Builder = request.param
+    return builder
+
+
+def _fit(model: Any, views: Any) -> Any:
+    return model.fit(views, _labels(views)) if model.supervised else model.fit(views)
 
 
 def _labels(views: Any) -> Any:
-    """Four classes along the direction that the views share most; None where the views are no views."""
+    """Four classes along the direction that the views share most; None for views that cannot be used."""
     try:
         paired = PairedViews(views, allow_missing=True)
     except DataError:
@@ -30,33 +68,37 @@ def _labels(views: Any) -> Any:
     return np.argsort(np.argsort(shared)) * 4 // len(shared)
 
 
-@pytest.fixture(params=VARIANTS.values(), ids=VARIANTS)
-def build(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """`build(n_bits=16)`: a new hasher of the method under test; 16 bits and seed 0 unless told otherwise.
+@pytest.fixture(scope="session")
+def fit() -> Callable[[Any, Any], Any]:
+    """`fit(model, views)`: the fitted model; a supervised one gets labels that are made from the views."""
+    return _fit
 
-    The contracts fit every method alike: a supervised one gets labels that are made from its views.
-    """
-    name, params = request.param
-    cls = hashers.get(name)
-    if cls.supervised:
-        plain = cls.fit
-        monkeypatch.setattr(cls, "fit", lambda self, views, y=None: plain(self, views, _labels(views)))
 
-    def make(**given: Any) -> Any:
-        return hashers.make(name, **{"n_bits": 16, "random_state": 0, **params, **given})
+_models: dict[Any, Any] = {}
 
-    return make
+
+@pytest.fixture
+def trained(build: Builder) -> Callable[..., Any]:
+    """`trained(views, n_bits=32)`: a copy of the fitted model; equal calls share one fit in the whole session."""
+
+    def get(views: Any, **params: Any) -> Any:
+        key = build, id(views), repr(sorted(params.items()))
+        if key not in _models:
+            _models[key] = views, _fit(build(**params), views)  # the views are kept, so that their id is not reused
+        return deepcopy(_models[key][1])
+
+    return get
 
 
 @pytest.fixture(scope="session")
 def learned() -> Callable[[Any], dict[str, Any]]:
-    """`learned(model)`: what fit has set."""
+    """`learned(model)`: the attributes that `fit` has set."""
     return lambda model: {name: value for name, value in vars(model).items() if name.endswith("_")}
 
 
 @pytest.fixture(scope="session")
 def same() -> Callable[[Any, Any], bool]:
-    """`same(a, b)`: equal to the last bit, whatever they are made of."""
+    """`same(a, b)`: whether two structures are equal to the last bit."""
     return _same
 
 

@@ -23,8 +23,8 @@ DAMAGED = "must be an intact fusehash model. It is truncated, damaged or foreign
 
 
 @pytest.fixture
-def fitted(build):
-    return build().fit(TRAIN)
+def fitted(trained):
+    return trained(TRAIN)
 
 
 @pytest.fixture
@@ -63,52 +63,57 @@ def test_a_loaded_model_is_the_saved_one_to_the_last_bit(fitted, saved, same, le
     assert np.array_equal(model.project_fused(NEW), fitted.project_fused(NEW))
 
 
-def test_a_loaded_model_can_be_fitted_and_saved_again(fitted, saved, tmp_path, same, learned):
+@pytest.mark.base_class
+def test_a_loaded_model_can_be_fitted_and_saved_again(fitted, saved, tmp_path, same, learned, fit):
     model = fusehash.load(str(saved))
-    assert same(learned(model.fit(TRAIN)), learned(fitted))
+    assert same(learned(fit(model, TRAIN)), learned(fitted))
     model.save(tmp_path / "again.safetensors")
     assert same(learned(fusehash.load(tmp_path / "again.safetensors")), learned(fitted))
 
 
-def test_settings_travel_but_threads_and_callbacks_do_not(build, tmp_path):
+@pytest.mark.base_class
+def test_settings_travel_but_threads_and_callbacks_do_not(build, tmp_path, fit):
     params = {"n_bits": 24, "random_state": 7}
-    known = build().get_params()
-    params |= {name: value for name, value in {"ridge": 0.125, "n_threads": 1}.items() if name in known}
-    model = build(**params, callback=lambda *call: None).fit(TRAIN)
+    defaults = build().get_params()
+    params |= {name: value for name, value in {"ridge": 0.125, "n_threads": 1}.items() if name in defaults}
+    model = fit(build(**params, callback=lambda *call: None), TRAIN)
     model.save(tmp_path / "m")
-    not_saved = {name: known[name] for name in ("callback", "n_threads") if name in known}
+    not_saved = {name: defaults[name] for name in ("callback", "n_threads") if name in defaults}
     expected = {**model.get_params(), **not_saved}
     assert fusehash.load(tmp_path / "m").get_params() == expected
 
 
+@pytest.mark.base_class
 @pytest.mark.parametrize(
     ("seed", "stored"),
     [(None, None), (3, 3), (np.int64(3), 3), (2**40, 2**40), (np.random.default_rng(0), None)],
 )
-def test_seeds_are_stored_and_generators_are_not(build, tmp_path, seed, stored):
-    build(random_state=seed).fit(TRAIN).save(tmp_path / "m")
+def test_seeds_are_stored_and_generators_are_not(build, tmp_path, seed, stored, fit):
+    fit(build(random_state=seed), TRAIN).save(tmp_path / "m")
     assert fusehash.load(tmp_path / "m").random_state == stored
 
 
-def test_odd_view_names_travel(build, tmp_path, same, learned):
-    names = ["a b", "ü/..\\", "a.b", "a"][: build().max_views]
-    views = {name: TRAIN[("image", "text")[i % 2]] for i, name in enumerate(names)}
-    model = build().fit(views)
+@pytest.mark.base_class
+@pytest.mark.parametrize("names", [["a b", "ü/..\\"], ["a.b", "a"]], ids=str)
+def test_odd_view_names_travel(build, tmp_path, names, same, learned, fit):
+    model = fit(build(), dict(zip(names, TRAIN.values(), strict=True)))
     model.save(tmp_path / "m")
     again = fusehash.load(tmp_path / "m")
     assert again.view_names_ == names
     assert same(learned(again), learned(model))
 
 
+@pytest.mark.base_class
 def test_the_file_says_what_it_is(fitted, saved):
     arrays, metadata = parts(saved)
     assert metadata["format"] == "fusehash-model"
     assert int(metadata["version"]) == MODEL_FILE.version
-    assert metadata["method"] == fitted.method
+    assert json.loads(metadata["method"]) == fitted.method
     assert all(array.dtype != object for array in arrays.values())
     assert any(np.array_equal(array, fitted.codes_) for array in arrays.values())
 
 
+@pytest.mark.base_class
 def test_a_new_file_has_ordinary_permissions(saved):
     mask = os.umask(0)
     os.umask(mask)
@@ -118,6 +123,7 @@ def test_a_new_file_has_ordinary_permissions(saved):
 # -- files that are no models ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.base_class
 def test_a_truncated_file_is_refused_wherever_it_ends(saved):
     content = saved.read_bytes()
     header = 8 + int.from_bytes(content[:8], "little")
@@ -128,12 +134,14 @@ def test_a_truncated_file_is_refused_wherever_it_ends(saved):
             fusehash.load(saved)
 
 
+@pytest.mark.base_class
 def test_a_file_with_something_behind_it_is_refused(saved):
     saved.write_bytes(saved.read_bytes() + b"0")
     with refuses():
         fusehash.load(saved)
 
 
+@pytest.mark.base_class
 @pytest.mark.parametrize("content", [b"{}", b"hello", b"\0" * 64, b"\xff" * 64, b"PK\x03\x04" + b"\0" * 60])
 def test_a_file_of_another_format_is_refused(saved, content):
     saved.write_bytes(content)
@@ -148,18 +156,21 @@ def test_a_safetensors_file_of_another_kind_is_refused(tmp_path):
             fusehash.load(tmp_path / "other")
 
 
+@pytest.mark.base_class
 def test_a_newer_file_is_refused_with_both_versions(saved):
     rewrite(saved, version="99")
-    with refuses(r"was written by a newer fusehash \(format 99\); this one reads formats up to 1\."):
+    with refuses(r"was written by a newer fusehash \(format 99\); this one reads formats up to 2\."):
         fusehash.load(saved)
 
 
+@pytest.mark.base_class
 def test_an_unknown_method_is_refused_by_name(saved):
     rewrite(saved, method="magic")
     with refuses("holds the method 'magic', which this fusehash does not know."):
         fusehash.load(saved)
 
 
+@pytest.mark.base_class
 @pytest.mark.parametrize(
     "changes",
     [
@@ -226,6 +237,7 @@ def test_the_error_names_the_file(tmp_path):
         fusehash.load(tmp_path / "nothing")
 
 
+@pytest.mark.base_class
 def test_nothing_but_numbers_strings_and_arrays_is_saved(fitted, tmp_path):
     fitted.extra_ = {"thing": object()}
     with pytest.raises(DataError, match=r"'state\.extra_\.thing' must be made of numbers, strings and arrays"):
@@ -280,6 +292,7 @@ def interrupt_at_flush(monkeypatch):
     monkeypatch.setattr(files.os, "fsync", fail)
 
 
+@pytest.mark.base_class
 @pytest.mark.parametrize(
     ("break_it", "error", "sentence"),
     [
@@ -290,10 +303,10 @@ def interrupt_at_flush(monkeypatch):
     ],
 )
 def test_an_interrupted_save_leaves_the_old_file_and_nothing_else(
-    build, saved, monkeypatch, break_it, error, sentence, same, learned
+    trained, saved, monkeypatch, break_it, error, sentence, same, learned
 ):
     before = saved.read_bytes()
-    other = build(random_state=1).fit(TRAIN)
+    other = trained(TRAIN, random_state=1)
     with monkeypatch.context() as broken:
         break_it(broken)
         with pytest.raises(error, match=sentence):
@@ -306,11 +319,13 @@ def test_an_interrupted_save_leaves_the_old_file_and_nothing_else(
     assert same(learned(fusehash.load(saved)), learned(other))
 
 
+@pytest.mark.base_class
 def test_a_folder_that_does_not_exist_is_named(fitted, tmp_path):
     with pytest.raises(DataError, match=r"^The folder of '.*' must exist\. '.*nowhere' does not\.$"):
         fitted.save(tmp_path / "nowhere" / "m")
 
 
+@pytest.mark.base_class
 def test_a_folder_is_not_overwritten_by_a_model(fitted, tmp_path):
     (tmp_path / "folder").mkdir()
     with pytest.raises(DataError, match="could not be written"):
@@ -318,6 +333,7 @@ def test_a_folder_is_not_overwritten_by_a_model(fitted, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
+@pytest.mark.base_class
 def test_metadata_is_plain_json(saved):
     _, metadata = parts(saved)
     assert json.loads(metadata["params"])

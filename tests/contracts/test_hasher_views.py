@@ -21,20 +21,20 @@ WARN_OTHERWISE = ("fsh", "jimfh", "cmfh", "imh", "cvh", "scvh", "cca_itq", "scm"
 
 
 @pytest.fixture
-def fitted(build):
-    return build().fit(TRAIN)
+def fitted(trained):
+    return trained(TRAIN)
 
 
-@pytest.mark.parametrize("m", [1, 2, 3, 4])
-def test_any_number_of_views_can_be_learned_from(build, m):
+@pytest.mark.parametrize("m", [1, 3])
+def test_any_number_of_views_can_be_learned_from(build, m, fit):
     data = datasets.make_paired(120, views={f"v{i}": 20 + i for i in range(m)}, n_classes=4, random_state=0)
     train, new = data.views.rows(data.train), data.views.rows(data.query)
     model = build()
     if not model.min_views <= m <= (model.max_views or m):
         with pytest.raises(DataError, match=rf"needs .* views\. Got {m}: v0"):
-            model.fit(train)
+            fit(model, train)
         return
-    model.fit(train)
+    fit(model, train)
     for name in new:
         assert model.encode(new[name], view=name).shape == (len(new), 2)
     for some in range(1, m + 1):
@@ -43,62 +43,67 @@ def test_any_number_of_views_can_be_learned_from(build, m):
     assert model.score(new) > 0.5 or not model.comparable
 
 
+@pytest.mark.base_class
 @pytest.mark.parametrize("dtype", [np.float32, np.int32, np.uint8])
-def test_other_number_types_count_as_their_values(build, dtype, same, learned):
+def test_other_number_types_count_as_their_values(build, dtype, same, learned, fit):
     views = {name: np.round(matrix * 10 + 100).clip(0, 255).astype(dtype) for name, matrix in TRAIN.items()}
     wide = {name: matrix.astype(np.float64) for name, matrix in views.items()}
-    model, expected = build().fit(views), build().fit(wide)
+    model, expected = fit(build(), views), fit(build(), wide)
     assert same(learned(model), learned(expected))
     assert np.array_equal(model.encode(views["text"], view="text"), expected.encode(wide["text"], view="text"))
 
 
-def test_sparse_views_count_as_their_values(build, same, learned):
+@pytest.mark.base_class
+def test_sparse_views_count_as_their_values(build, same, learned, fit):
     dense = {name: np.where(matrix > matrix.mean(axis=0), matrix, 0.0) for name, matrix in TRAIN.items()}
-    model = build().fit({"image": sp.csr_matrix(dense["image"]), "text": sp.coo_array(dense["text"])})
-    assert same(learned(model), learned(build().fit(dense)))
+    model = fit(build(), {"image": sp.csr_matrix(dense["image"]), "text": sp.coo_array(dense["text"])})
+    assert same(learned(model), learned(fit(build(), dense)))
     assert np.array_equal(
         model.encode(sp.csc_matrix(dense["image"]), view="image"), model.encode(dense["image"], view="image")
     )
 
 
-def test_paired_views_and_a_mapping_are_the_same(build, fitted):
-    assert np.array_equal(build().fit(dict(TRAIN.items())).codes_, fitted.codes_)
-    assert np.array_equal(build().fit(PairedViews(TRAIN)).codes_, fitted.codes_)
+@pytest.mark.base_class
+def test_paired_views_and_a_mapping_are_the_same(build, fitted, fit):
+    assert np.array_equal(fit(build(), dict(TRAIN.items())).codes_, fitted.codes_)
+    assert np.array_equal(fit(build(), PairedViews(TRAIN)).codes_, fitted.codes_)
 
 
-def test_duplicate_and_constant_features_are_no_trouble(build):
+def test_duplicate_and_constant_features_are_no_trouble(build, fit):
     views = {
         name: np.hstack([matrix, matrix[:, :5], np.full((N, 2), 3.7), np.zeros((N, 1))])
         for name, matrix in TRAIN.items()
     }
-    model = build().fit(views)
+    model = fit(build(), views)
     assert model.score(views) > 0.6 or not model.comparable
     for name in views:
         assert np.abs(model.project(views[name], view=name)).max() < 1e6
 
 
-def test_duplicate_rows_get_the_same_codes(build):
+def test_duplicate_rows_get_the_same_codes(build, fit):
     twice = np.concatenate([np.arange(N), np.arange(40)])
-    model = build().fit(TRAIN.rows(twice))
+    model = fit(build(), TRAIN.rows(twice))
     for name in TRAIN:
         codes = model.encode(TRAIN[name][twice], view=name)
         assert np.array_equal(codes[N:], codes[:40])
 
 
-@pytest.mark.parametrize("offset", [0.0, 1e6])
-@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
-def test_a_far_origin_and_odd_units_still_learn(build, offset, scale):
+@pytest.mark.parametrize(
+    ("offset", "scale"),
+    [(1e6, 1.0), *(pytest.param(*far, marks=pytest.mark.slow) for far in ((0.0, 1e-9), (1e6, 1e9)))],
+)
+def test_a_far_origin_and_odd_units_still_learn(build, offset, scale, fit):
     views = {name: (matrix / matrix.std() + offset) * scale for name, matrix in TRAIN.items()}
     model = build()
     if not model.scale_free and (offset, scale) != (0.0, 1.0):
         pytest.skip("its settings are in units of the features")
-    assert model.fit(views).score(views) > 0.6 or not model.comparable
+    assert fit(model, views).score(views) > 0.6 or not model.comparable
 
 
-def test_two_rows_are_enough(build):
+def test_two_rows_are_enough(build, fit):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FusehashWarning)
-        model = build(n_bits=8).fit(TRAIN.rows([0, 5]))
+        model = fit(build(n_bits=8), TRAIN.rows([0, 5]))
     assert model.codes_.shape == (2, 1)
 
 
@@ -108,7 +113,7 @@ def test_more_bits_than_directions_work_with_a_warning_at_the_caller(build):
     views = {"a": shared @ rng.standard_normal((3, 9)), "b": shared @ rng.standard_normal((3, 7))}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        model = build().fit(views)
+        model = build().fit(views, np.arange(50) % 4)
     assert model.encode_fused(views).shape == (50, 2)
     # The closed form maps to anchors first, which vary in more directions.
     if isinstance(model, LinearHasher) and hasattr(model, "weights_") and model.method not in WARN_OTHERWISE:
@@ -116,7 +121,7 @@ def test_more_bits_than_directions_work_with_a_warning_at_the_caller(build):
         assert "16 bits of data that vary in 6 directions" in str(caught[-1].message)
 
 
-def test_enough_directions_give_no_warning(build):
+def test_enough_directions_give_no_warning(build, fit):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        build().fit(TRAIN)
+        fit(build(), TRAIN)

@@ -211,7 +211,7 @@ def patch_processes(folder: Path, code: str) -> str:
 @unix
 def test_a_run_that_raises_and_one_that_is_killed_do_not_stop_the_others(folder, tmp_path, monkeypatch):
     code = """
-        from fusehash.hashers.random_rotation import RandomRotationHasher as Hasher
+        from fusehash.hashers.controls import RandomRotationHasher as Hasher
         usual = Hasher._fit
         def fit(self, views, labels):
             if self.n_bits == 24:

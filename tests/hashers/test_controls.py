@@ -7,8 +7,8 @@ import pytest
 from sklearn.cross_decomposition import CCA
 
 from fusehash import bits, datasets, hashers
+from fusehash.hashers.canonical import canonical_directions
 from fusehash.hashers.linear import CenteredViews
-from fusehash.hashers.random_rotation import canonical_directions
 from fusehash.parameters import rng_for
 from fusehash.views import PairedViews
 

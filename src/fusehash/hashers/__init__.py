@@ -1,47 +1,140 @@
-"""Every hashing method, by name. `make("fusehash", n_bits=32)` builds one; `names()` and `catalogue()` list them."""
+"""Every hashing method. `names()` and `catalogue()` list them, `make("cmfh", n_bits=32)` builds one by name.
+
+Classes can be imported from here, as in `from fusehash.hashers import CMFH`; a class is loaded when you ask for it.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fusehash.errors import ParameterError
-from fusehash.hashers.catalogue import OURS, Kind, MethodInfo, catalogue, info
+from fusehash.errors import ModelFileError, ParameterError
+from fusehash.hashers.catalogue import METHODS, OURS, Kind, MethodInfo, catalogue, info
 
 if TYPE_CHECKING:
     from fusehash.hashers.base import CrossModalHasher
 
+_CLASSES = {entry.class_name: entry for entry in METHODS.values()}
+__all__ = ["MethodInfo", "catalogue", "get", "info", "load", "make", "names"]
+__all__.extend(_CLASSES)
+
+
+def __getattr__(name: str) -> type[CrossModalHasher]:
+    if name in _CLASSES:
+        return _CLASSES[name].load()
+    raise AttributeError(f"module 'fusehash.hashers' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
 
 def names(kind: Kind | None = None) -> list[str]:
-    """The name of every method, or of those of one kind: "unsupervised", "supervised", "control"."""
+    """Return the names of all methods, or of those of one kind.
+
+    Parameters
+    ----------
+    kind : {"unsupervised", "supervised", "control"}, optional
+        Which methods to list; all by default.
+
+    Returns
+    -------
+    list of str
+
+    Examples
+    --------
+    >>> from fusehash import hashers
+    >>> hashers.names("control")
+    ['regression', 'random']
+    """
     return [entry.name for entry in catalogue(kind)]
 
 
 def get(name: str) -> type[CrossModalHasher]:
-    """The class of a method."""
+    """Return the class of a method.
+
+    Parameters
+    ----------
+    name : str
+        One of `names()`.
+
+    Returns
+    -------
+    type
+        A subclass of CrossModalHasher.
+
+    Raises
+    ------
+    ParameterError
+        If there is no such method.
+
+    Examples
+    --------
+    >>> from fusehash import hashers
+    >>> hashers.get("cmfh").__name__
+    'CMFH'
+    """
     return info(name).load()
 
 
 def make(name: str, **params: Any) -> CrossModalHasher:
-    """A new, unfitted hasher: make("regression", n_bits=32)."""
+    """Build an unfitted hasher.
+
+    Parameters
+    ----------
+    name : str
+        One of `names()`.
+    **params
+        Parameters of the class.
+
+    Returns
+    -------
+    CrossModalHasher
+
+    Raises
+    ------
+    ParameterError
+        If there is no such method or it has no such parameter. Values are checked by `fit`.
+
+    Examples
+    --------
+    >>> from fusehash import hashers
+    >>> hashers.make("cmfh", n_bits=32)
+    CMFH(n_bits=32)
+    """
     cls = get(name)
-    known = cls._get_param_names()
+    accepted = cls._get_param_names()
     for param in params:
-        if param not in known and param not in cls.REMOVED:
-            raise ParameterError("hashers", "params", f"among {', '.join(known)} for {name!r}", param)
+        if param not in accepted and param not in cls.REMOVED:
+            raise ParameterError("hashers", "params", f"among {', '.join(accepted)} for {name!r}", param)
     return cls(**params)
 
 
 def load(path: str | Path) -> CrossModalHasher:
-    """Load a model that `save` wrote."""
-    from fusehash.errors import ModelFileError
+    """Load a model that `save` wrote.
+
+    Parameters
+    ----------
+    path : str or Path
+        The model file.
+
+    Returns
+    -------
+    CrossModalHasher
+        The fitted model.
+
+    Raises
+    ------
+    ModelFileError
+        If the file is missing, damaged, or not a fusehash model.
+    """
     from fusehash.hashers.base import MODEL_FILE
 
     with MODEL_FILE.reading(Path(path)) as (version, content):
         method = content["method"]
         if version == 1 and method == "agsfh" and content["params"]["preset"] is None:
             method = "fusehash"  # format 1 had one class for both, told apart by `preset`
-        if method not in names():
+        if method not in METHODS:
             raise ModelFileError(f"'{path}' holds the method {method!r}, which this fusehash does not know.")
         cls = get(method)
         params = content["params"]
@@ -50,6 +143,3 @@ def load(path: str | Path) -> CrossModalHasher:
         model = cls(**params)
         model._restore(content["state"])
     return model
-
-
-__all__ = ["MethodInfo", "catalogue", "get", "info", "load", "make", "names"]

@@ -150,19 +150,27 @@ def projected(X: dict[str, Array], W: dict[str, Array]) -> Array:
 
 
 def centered_matrices(views: PairedViews) -> tuple[dict[str, Floats], dict[str, Floats]]:
-    """Every view as one dense matrix minus its mean, and the means; refuses views that do not vary.
-
-    For methods whose steps need all rows at once; the linear ones of this project pass over blocks instead.
-    """
+    """Every view as one dense matrix minus its mean, and the means; for methods whose steps need all rows at once."""
     means, centered = {}, {}
     for name in views:
         X = views.block(name, slice(None))
-        with np.errstate(over="ignore", invalid="ignore"):
-            mean, variance = X.mean(axis=0), X.var(axis=0)
-        _check_size(name, len(X) * variance)
-        _check_varies(name, mean, variance)
-        means[name], centered[name] = mean, X - mean
+        means[name] = _checked_mean(name, X)
+        centered[name] = X - means[name]
     return centered, means
+
+
+def check_variation(views: PairedViews) -> None:
+    """Raise DataError if a view is constant or too large, for methods that go on with scaled rows or some rows."""
+    for name in views:
+        _checked_mean(name, views.block(name, slice(None)))
+
+
+def _checked_mean(name: str, X: Floats) -> Floats:
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean, variance = X.mean(axis=0), X.var(axis=0)
+    _check_size(name, len(X) * variance)
+    _check_varies(name, mean, variance)
+    return np.asarray(mean)
 
 
 @dataclass
@@ -223,3 +231,17 @@ def sum_parts(parts: Iterable[dict[str, Floats]]) -> dict[str, Floats]:
         for name, value in part.items():
             total[name] = total[name] + value if name in total else value
     return total
+
+
+def random_weights(data: CenteredViews, n_bits: int, rng: np.random.Generator) -> dict[str, Floats]:
+    """Normal W_m (d_m x n_bits) that give every view the same say in sum_m X_m W_m."""
+    return {
+        name: rng.standard_normal((len(total.gram), n_bits)) / np.sqrt(np.trace(total.gram))
+        for name, total in data.sums.items()
+    }
+
+
+def ridge_penalty(data: CenteredViews, W: dict[str, Floats]) -> float:
+    """sum_m r_m ||W_m||^2, r_m = ridge times the mean diagonal of X_m'X_m."""
+    means = {name: np.trace(total.gram) / len(total.gram) for name, total in data.sums.items()}
+    return float(sum(data.ridge * means[name] * np.sum(weights**2) for name, weights in W.items()))

@@ -113,6 +113,7 @@ def test_settings_out_of_range_are_refused(setting):
         hashers.make("agh", n_bits=8, **setting).fit(VIEWS)
 
 
+@pytest.mark.slow
 def test_on_wiki_it_works_within_a_view_and_not_across(data_file):
     wiki = datasets.load("wiki", path=data_file("wiki.npz"))
     model = hashers.make("agh", n_bits=32, random_state=0).fit(wiki.views.rows(wiki.train))

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from fusehash import bits, datasets, hashers
 from fusehash.errors import FusehashWarning
 from fusehash.evaluation import evaluate
-from fusehash.hashers.baselines.canonical import joint_sums, shared_directions
 from fusehash.hashers.baselines.cca_itq import rotation_step
+from fusehash.hashers.canonical import joint_sums, shared_directions
 from fusehash.hashers.linear import CenteredViews
 from fusehash.numerics.rotation import random_orthogonal
 from fusehash.parameters import rng_for
@@ -95,6 +95,7 @@ def test_a_rotation_from_some_of_the_rows_is_seeded_and_every_row_gets_a_code():
     assert np.array_equal(first.codes_, first.encode_fused(VIEWS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_bits", "expected"), [(16, (0.2567, 0.5902, 0.4180)), (64, (0.2672, 0.6107, 0.4613))])
 @pytest.mark.filterwarnings("ignore::fusehash.errors.FusehashWarning")
 def test_wiki(data_file, n_bits, expected):

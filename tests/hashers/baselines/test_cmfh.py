@@ -98,6 +98,7 @@ def test_damped_systems(ridge):
 REFERENCE = {16: (0.2486, 0.6141, 0.2446, 0.3952), 32: (0.2479, 0.6281, 0.2487, 0.4356)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("as_released", [False, True])
 @pytest.mark.parametrize("n_bits", REFERENCE)
 def test_the_numbers_on_wiki_are_those_of_the_authors(data_file, n_bits, as_released):

@@ -11,7 +11,7 @@ from scipy.linalg import block_diag, eigh
 from fusehash import bits, datasets, hashers
 from fusehash.errors import FusehashWarning
 from fusehash.evaluation import evaluate
-from fusehash.hashers.baselines.canonical import joint_sums, shared_directions, white_basis
+from fusehash.hashers.canonical import joint_sums, shared_directions, white_basis
 from fusehash.hashers.linear import CenteredViews
 from fusehash.views import PairedViews
 
@@ -160,6 +160,7 @@ def wiki(data_file):
 PRINTED = {32: (0.1483, 0.1398), 64: (0.1502, 0.1293), 128: (0.1488, 0.1259)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_bits", PRINTED)
 def test_published_values_of_cvh_are_met(wiki, n_bits):
     with warnings.catch_warnings():
@@ -171,6 +172,7 @@ def test_published_values_of_cvh_are_met(wiki, n_bits):
     assert result["H", "text->image"].mean == pytest.approx(PRINTED[n_bits][1], abs=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cvh", "scvh"])
 def test_noise_drowns_the_nine_directions_of_wiki_but_no_bit_collapses(wiki, name):
     found = []

@@ -142,6 +142,7 @@ def test_a_subsample_of_all_rows_is_no_subsample():
 # -- Wiki ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_wiki_agrees_with_two_published_tables(data_file):
     """32 bits. MAP@50: CMFH (CVPR 2014) prints .2119 / .5295, which unified codes come near and hashed ones do not. MAP
     over the whole list of the hashed database: SDMCH (IJCAI 2018) prints .1637 / .1400, for random splits."""

@@ -117,6 +117,7 @@ def test_a_balance_beyond_the_views_is_refused(balance):
 REFERENCE = {16: (0.2422, 0.6182, 0.2436, 0.3701), 32: (0.2534, 0.6332, 0.2520, 0.4059)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_bits", REFERENCE)
 def test_the_numbers_on_wiki_are_those_of_the_authors(data_file, n_bits):
     wiki = datasets.load("wiki", path=data_file("wiki.npz"))

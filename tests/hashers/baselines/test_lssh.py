@@ -49,11 +49,12 @@ def test_many_steps_reach_the_minimum_of_scikit_learn():
 
 
 def test_the_sparse_path_of_the_lasso_gives_the_same_codes():
-    X, D = RNG.standard_normal((40, 60)), unit_rows(RNG.standard_normal((90, 60)))
+    X = RNG.standard_normal((40, 60)).astype(np.float32)
+    D = unit_rows(RNG.standard_normal((90, 60))).astype(np.float32)
     plain, _ = lasso(X, D, 0.3, step_length(D), 30)
     through_gram, _ = lasso(X, D, 0.3, step_length(D), 30, gram=D @ D.T)
     assert (plain != 0).mean() < 0.3
-    assert np.allclose(plain, through_gram, atol=1e-10)
+    assert np.allclose(plain, through_gram, atol=1e-5)
 
 
 def test_a_row_of_zeros_has_no_atoms():
@@ -179,6 +180,7 @@ def test_a_share_is_between_0_and_1(rho):
         hashers.make("lssh", n_bits=8, rho=rho).fit(VIEWS)
 
 
+@pytest.mark.slow
 def test_wiki_agrees_with_published_values(data_file):
     """32 bits, unified codes, MAP over the whole list: SDMCH (IJCAI 2018) prints .2109 / .5220, for random splits."""
     wiki = datasets.load("wiki", path=data_file("wiki.npz"))

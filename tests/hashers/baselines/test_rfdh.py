@@ -143,6 +143,7 @@ def test_a_query_goes_through_the_rotation():
 REFERENCE = {16: (0.2541, 0.6133, 0.2532, 0.4150), 32: (0.2557, 0.6257, 0.2540, 0.4485)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("as_released", [False, True])
 @pytest.mark.parametrize("n_bits", REFERENCE)
 def test_the_numbers_on_wiki_are_those_of_the_authors(data_file, n_bits, as_released):

@@ -12,10 +12,10 @@ from scipy.linalg import eigh
 
 from fusehash import bits, datasets, hashers
 from fusehash.evaluation import evaluate
-from fusehash.hashers.baselines.rbf_features import label_cosines
 from fusehash.hashers.baselines.scm import leading_pair, semantic_covariance
+from fusehash.hashers.kernel import label_cosines
 
-DATA = datasets.make_paired(260, views={"image": 20, "text": 14}, n_classes=5, random_state=2)
+DATA = datasets.make_paired(160, views={"image": 20, "text": 14}, n_classes=5, random_state=2)
 VIEWS, LABELS = DATA.views, DATA.labels
 X, Y = (VIEWS[name] - VIEWS[name].mean(axis=0) for name in ("image", "text"))
 N = len(X)
@@ -141,6 +141,7 @@ def wiki(data_file):
     return datasets.load("wiki", path=data_file("wiki.npz"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_bits", SEQ)
 def test_seq_is_as_good_as_the_authors_code_on_wiki(wiki, n_bits):
     result = evaluate(hashers.make("scm", n_bits=n_bits), wiki, k=50, ties="stable", protocols=("H",), seeds=(0,))
@@ -148,12 +149,14 @@ def test_seq_is_as_good_as_the_authors_code_on_wiki(wiki, n_bits):
         assert result["H", direction].mean == pytest.approx(expected, abs=0.02)
 
 
+@pytest.mark.slow
 def test_no_bit_of_seq_collapses_on_wiki(wiki):
     for n_bits in (16, 128):
         model = hashers.make("scm", n_bits=n_bits).fit(wiki.views.rows(wiki.train), wiki.labels[wiki.train])
         assert np.abs(bits.unpack(model.codes_, n_bits).mean(axis=0)).max() < 0.5
 
 
+@pytest.mark.slow
 def test_orth_is_as_good_as_the_authors_code_on_wiki_and_stays_so(wiki):
     maps = []
     with warnings.catch_warnings():

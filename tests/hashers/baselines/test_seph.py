@@ -12,8 +12,8 @@ from fusehash import bits, datasets, hashers
 from fusehash.errors import DataError
 from fusehash.evaluation import evaluate
 from fusehash.hashers.baselines import seph
-from fusehash.hashers.baselines.rbf_features import k_means, label_cosines
 from fusehash.hashers.baselines.seph import SemanticPairs, logistic_regression
+from fusehash.hashers.kernel import k_means, label_cosines
 from fusehash.parameters import rng_for
 
 DATA = datasets.make_paired(200, views={"image": 12, "text": 9}, n_classes=4, random_state=2)
@@ -226,6 +226,7 @@ def wiki(data_file):
     return datasets.load("wiki", path=data_file("wiki.npz"))
 
 
+@pytest.mark.slow
 def test_the_published_numbers_on_wiki_are_reached(wiki):
     model = hashers.make("seph", n_bits=32)
     result = evaluate(model, wiki, k=None, ties="stable", protocols=("U",), seeds=(0,))

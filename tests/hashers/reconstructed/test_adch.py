@@ -8,7 +8,7 @@ from scipy.linalg import orthogonal_procrustes
 
 from fusehash import bits, datasets, hashers
 from fusehash.evaluation import evaluate
-from fusehash.hashers.reconstructed.adch import Factors, rotation
+from fusehash.hashers.reconstructed.adch import ADCHSteps, rotation
 
 DATA = datasets.make_paired(220, views={"image": 12, "text": 9}, n_classes=5, random_state=2)
 VIEWS, LABELS = DATA.views.rows(DATA.train), DATA.labels[DATA.train]
@@ -21,7 +21,7 @@ def state(request):
     rng = np.random.default_rng(request.param)
     Phi = [rng.standard_normal((N, P)) for _ in range(2)]
     L = rng.random((N, 4))
-    factors = Factors(Phi, L - L.mean(axis=0), 0.3, 0.7, 0.05)
+    factors = ADCHSteps(Phi, L - L.mean(axis=0), 0.3, 0.7, 0.05)
     V, B = rng.standard_normal((N, K)), np.where(rng.random((N, K)) < 0.5, 1.0, -1.0)
     U = [rng.standard_normal((K, P)) for _ in range(2)]
     R = np.linalg.qr(rng.standard_normal((K, K)))[0]
@@ -117,6 +117,7 @@ def wiki(data_file):
     return datasets.load("wiki", path=data_file("wiki.npz"))
 
 
+@pytest.mark.slow
 def test_labels_help_on_wiki(wiki):
     """No number is published for this protocol: it must beat the control without labels by far."""
     run = {"k": None, "ties": "stable", "protocols": ("U",), "seeds": (0,)}

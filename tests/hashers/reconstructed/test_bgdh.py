@@ -53,7 +53,7 @@ def test_variation_is_the_mean_squared_distance_to_the_mean_of_the_hyperedge(edg
 
 def test_smoothing_is_the_slope_of_the_hypergraph_term(edges):
     rng = np.random.default_rng(1)
-    B, w = rng.standard_normal((N, 4)), rng.dirichlet(np.ones(edges.n_edges))
+    B, w = rng.standard_normal((N, 4)), rng.dirichlet(np.ones(len(edges.sizes)))
     slope = np.zeros_like(B)
     for i, k in ((0, 0), (7, 3), (50, 2)):
         step = np.zeros_like(B)
@@ -156,6 +156,7 @@ def test_a_spread_of_zero_is_refused():
         hashers.make("bgdh", n_bits=8, spread=0.0).fit(VIEWS)
 
 
+@pytest.mark.slow
 def test_numbers_on_wiki(data_file):
     wiki = datasets.load("wiki", path=data_file("wiki.npz"))
     result = evaluate(hashers.make("bgdh", n_bits=32), wiki, k=50, ties="stable", protocols=("U", "H"), seeds=range(2))

@@ -39,11 +39,11 @@ def S(anchors):
 
 
 def test_the_sums_over_the_graphs_are_those_of_dense_graphs(anchors, S):
-    sums = graph_sums(CenteredViews.of(PairedViews(VIEWS), 1e-6), anchors, 4, SCALE)
+    within, across = graph_sums(CenteredViews.of(PairedViews(VIEWS), 1e-6), anchors, 4, SCALE)
     for name, x in X.items():
-        assert np.allclose(sums.within[name], x.T @ S[name] @ x / N, atol=1e-12)
+        assert np.allclose(within[name], x.T @ S[name] @ x / N, atol=1e-12)
     mean = (S["image"] + S["text"]) / 2
-    assert np.allclose(sums.across, X["image"].T @ mean @ X["text"] / N, atol=1e-12)
+    assert np.allclose(across, X["image"].T @ mean @ X["text"] / N, atol=1e-12)
 
 
 def test_rows_of_a_graph_sum_to_one_so_that_smoothness_is_a_squared_distance(S):
@@ -131,6 +131,7 @@ def test_settings_out_of_range_are_refused(setting):
         hashers.make("csgh", n_bits=8, **setting).fit(VIEWS)
 
 
+@pytest.mark.slow
 def test_numbers_on_wiki(data_file):
     wiki = datasets.load("wiki", path=data_file("wiki.npz"))
     result = evaluate(hashers.make("csgh", n_bits=32), wiki, k=50, ties="stable", protocols=("U", "H"), seeds=range(2))
@@ -139,6 +140,7 @@ def test_numbers_on_wiki(data_file):
     assert result["H", "text->image"].mean == pytest.approx(0.435, abs=0.04)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_bits", [16, 128])
 def test_no_bit_collapses_on_wiki(data_file, n_bits):
     wiki = datasets.load("wiki", path=data_file("wiki.npz"))

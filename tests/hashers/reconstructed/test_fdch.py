@@ -7,7 +7,7 @@ import pytest
 
 from fusehash import bits, datasets, hashers
 from fusehash.evaluation import evaluate
-from fusehash.hashers.baselines.rbf_features import anchor_features, balanced_codes
+from fusehash.hashers.kernel import anchor_features, balanced_codes
 from fusehash.numerics.linalg import damped_solver, solve_ridge
 from fusehash.parameters import rng_for
 from fusehash.views import PairedViews
@@ -113,6 +113,7 @@ def wiki(data_file):
     return datasets.load("wiki", path=data_file("wiki.npz"))
 
 
+@pytest.mark.slow
 def test_labels_help_on_wiki(wiki):
     """No number is published for this protocol: it must beat the control without labels by far."""
     run = {"k": None, "ties": "stable", "protocols": ("U",), "seeds": range(2)}

@@ -85,6 +85,7 @@ def test_a_coupling_of_zero_is_refused():
         hashers.make("jchr", n_bits=8, coupling=0.0).fit(VIEWS)
 
 
+@pytest.mark.slow
 def test_numbers_on_wiki(data_file):
     wiki = datasets.load("wiki", path=data_file("wiki.npz"))
     result = evaluate(hashers.make("jchr", n_bits=32), wiki, k=50, ties="stable", protocols=("U", "H"), seeds=range(2))
@@ -93,6 +94,7 @@ def test_numbers_on_wiki(data_file):
     assert result["H", "text->image"].mean == pytest.approx(0.475, abs=0.04)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_bits", [16, 128])
 def test_no_bit_collapses_on_wiki(data_file, n_bits):
     wiki = datasets.load("wiki", path=data_file("wiki.npz"))

@@ -119,6 +119,7 @@ def test_two_views_are_needed():
         hashers.make("pdh", n_bits=8).fit([VIEWS["image"]] * 3)
 
 
+@pytest.mark.slow
 def test_numbers_on_wiki(data_file):
     wiki = datasets.load("wiki", path=data_file("wiki.npz"))
     result = evaluate(hashers.make("pdh", n_bits=32), wiki, k=50, ties="stable", protocols=("U", "H"), seeds=range(2))
@@ -127,6 +128,7 @@ def test_numbers_on_wiki(data_file):
     assert result["H", "text->image"].mean == pytest.approx(0.449, abs=0.04)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_bits", [16, 128])
 def test_no_bit_collapses_on_wiki(data_file, n_bits):
     wiki = datasets.load("wiki", path=data_file("wiki.npz"))

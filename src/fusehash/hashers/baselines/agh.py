@@ -25,13 +25,13 @@ TRIVIAL, VANISHING = 1.0 - 1e-3, 1e-10
 
 
 class AGH(CrossModalHasher):
-    """Signs of the smoothest functions on the anchor graph of a view: single-modal, a reference within one view only.
+    """Anchor Graph Hashing of each view on its own: signs of the smoothest functions on its anchor graph.
 
         z_ij = exp(-||x_i - t_j||^2 / sigma^2) on the s nearest anchors t_j of x_i, rows scaled to sum 1
         S = Z Lambda^-1 Z',  Lambda = diag(Z'1):     M = Lambda^-1/2 Z'Z Lambda^-1/2 = V Sigma V'
         Y = sqrt(N) Z Lambda^-1/2 V_r Sigma_r^-1/2,  the eigenvectors of S with eigenvalues below 1, largest first
 
-    Z (N x P), Y (N x r), sigma the mean distance to the s-th nearest anchor. Unseen items get their z from the stored
+    Z (N x P), Y (N x r), sigma the mean distance to the s-th nearest anchor. New items get their z from the stored
     anchors and sigma, so on training rows the formula gives Y itself.
 
     With `layers=1` the K bits are sgn(Y), r = K. With `layers=2` the K / 2 smoothest functions give two bits each:
@@ -40,31 +40,48 @@ class AGH(CrossModalHasher):
 
         e = (y > 0),  t = e'(I - S)|y| / e'(I - S)e,  T+ = (2 sum_{y>0} y + n_- t) / N,   T- = t - T+
 
-    The hash functions of different views have nothing to do with each other: codes of one view must not be compared
-    with those of another. `codes_` are the signs of the sum of the views' projections, which is only a way to have one
-    code for a pair; it compares with other such sums. A search by one view among such sums finds something only in so
-    far as the sum holds that view itself.
-
-    Departures from the authors' code: Y is scaled by sqrt(N) in both variants; the sign of an eigenvector is fixed (its
-    largest entry is positive); where the graph has fewer functions than are asked for, those it has are repeated.
+    Use it as a reference within one view only: codes of different views are not comparable. `codes_` are the signs of
+    the sum of the views' projections. They compare with other such sums, not with the codes of one view.
 
     Parameters
     ----------
-    n_bits : code length, a multiple of 8.
-    layers : 1 or 2, the bits taken from each function.
-    n_anchors : P, centers of k-means in each view; at most half as many as there are rows.
-    n_neighbors : s.
-    random_state, callback : as in AGSFH.
+    n_bits : int, default 64
+        Code length, a multiple of 8.
+    layers : {1, 2}, default 1
+        Bits taken from each function.
+    n_anchors : int, default 300
+        P, the k-means centers of each view; at most half the number of rows.
+    n_neighbors : int, default 2
+        s, the anchors that each row is joined to.
+    random_state, callback : optional
+        Seed; function called as callback(step, total, message) in every step.
+
+    Attributes
+    ----------
+    graphs_ : dict of str to AnchorHash
+        Hash functions of every view.
+
+    Notes
+    -----
+    Departures from the authors' code: Y is scaled by sqrt(N) in both variants; the sign of an eigenvector is fixed (its
+    largest entry is positive); where the graph has fewer functions than needed, the ones it has are repeated.
+
+    References
+    ----------
+    W. Liu, J. Wang, S. Kumar, S.-F. Chang. Hashing with Graphs. ICML 2011.
+
+    Examples
+    --------
+    >>> import fusehash as fh
+    >>> data = fh.datasets.make_paired(n_samples=200, random_state=0)
+    >>> fh.hashers.AGH(n_bits=16, random_state=0).fit(data.views).codes_.shape
+    (200, 2)
     """
 
     method: ClassVar[str] = "agh"
     summary: ClassVar[str] = "anchor graph hashing of each view on its own; views cannot be compared"
     comparable: ClassVar[bool] = False
-    PARAMETERS: ClassVar[dict[str, Rule]] = {
-        "layers": choice(1, 2),
-        "n_anchors": integer(2),
-        "n_neighbors": integer(1),
-    }
+    PARAMETERS: ClassVar[dict[str, Rule]] = {"layers": choice(1, 2), "n_anchors": integer(2), "n_neighbors": integer(1)}
 
     graphs_: dict[str, AnchorHash]
 

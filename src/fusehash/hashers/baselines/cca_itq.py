@@ -8,7 +8,7 @@ import numpy as np
 
 from fusehash.errors import warn
 from fusehash.hashers.base import Progress
-from fusehash.hashers.baselines.canonical import SharedDirections, joint_sums, shared_directions
+from fusehash.hashers.canonical import SharedDirections, joint_sums, shared_directions
 from fusehash.hashers.linear import CenteredViews, LinearHasher
 from fusehash.numerics.rotation import groups, random_orthogonal, signs_of
 from fusehash.parameters import Rule, integer, real, rng_for
@@ -16,7 +16,7 @@ from fusehash.views import Floats, PairedViews
 
 
 class CCAITQ(LinearHasher):
-    """Iterative Quantization of canonical variates (Gong and Lazebnik, CVPR 2011), here between views.
+    """Iterative Quantization of canonical variates, here between views.
 
         Z_m = X_m A_m diag(rho)^power        A_m the first r canonical directions, variates of unit variance
         min ||B - Z R||^2                    Z = [Z_1; ...; Z_M] the rows of all views, R'R = I, B = sgn(Z R)
@@ -26,18 +26,46 @@ class CCAITQ(LinearHasher):
     the mean correlation of a variate with the other views. Unified codes are the signs of the sum of the views'
     projections.
 
-    There are at most as many canonical directions as the smaller view has independent features. For more bits than
-    that, several rotations from independent random starts stand side by side, each giving some of its columns; that is
-    this project's way to make longer codes, the paper stops there. The objective is the sum over all rotations.
-
     Parameters
     ----------
-    n_bits : code length, a multiple of 8.
-    ridge : relative to the mean diagonal of X'X.
-    power : of the correlations that weigh the variates: 1 as in the authors' code, 0 for unit variance.
-    max_iter : rounds of B and R.
-    max_rows : a rotation is learned from at most this many pairs, chosen at random.
-    random_state, n_threads, callback : as in AGSFH.
+    n_bits : int, default 64
+        Code length, a multiple of 8.
+    ridge : float, default 1e-3
+        Ridge of the CCA, relative to the mean diagonal of X'X.
+    power : float, default 1
+        Power of the correlations that weight the variates: 1 as in the authors' code, 0 for unit variance.
+    max_iter : int, default 50
+        Rounds of B and R.
+    max_rows : int, default 20000
+        Learn the rotation from at most this many pairs, drawn at random.
+    random_state, n_threads, callback : optional
+        Seed; threads of `fit` (all cores by default); function called as callback(step, total, message).
+
+    Attributes
+    ----------
+    correlations_ : ndarray of shape (r,)
+        Canonical correlations.
+    objective_ : ndarray of shape (max_iter,)
+        ||B - Z R||^2 in every round, summed over all rotations.
+    means_, weights_ : dict of str to ndarray
+        Training mean and W_m of every view.
+
+    Notes
+    -----
+    There are at most as many canonical directions as the smaller view has independent features, and the paper stops
+    there. For more bits, several rotations from independent random starts are placed side by side, each with some of
+    its columns.
+
+    References
+    ----------
+    Y. Gong, S. Lazebnik. Iterative Quantization: A Procrustean Approach to Learning Binary Codes. CVPR 2011.
+
+    Examples
+    --------
+    >>> import fusehash as fh
+    >>> data = fh.datasets.make_paired(n_samples=200, random_state=0)
+    >>> fh.hashers.CCAITQ(n_bits=16, random_state=0).fit(data.views).codes_.shape
+    (200, 2)
     """
 
     method: ClassVar[str] = "cca_itq"
@@ -100,11 +128,11 @@ class CCAITQ(LinearHasher):
         self.weights_ = W
         self.objective_ = np.array(losses)
 
-    def _weighted_directions(self, found: SharedDirections) -> dict[str, Floats]:
+    def _weighted_directions(self, shared: SharedDirections) -> dict[str, Floats]:
         """A_m diag(rho)^power of the first n_bits directions that are shared."""
-        r = max(min(found.n_shared, self.n_bits), 1)
-        self.correlations_ = np.clip(found.agreement[:r], 0.0, 1.0)
-        return {name: directions[:, :r] * self.correlations_**self.power for name, directions in found.maps.items()}
+        r = max(min(shared.n_shared, self.n_bits), 1)
+        self.correlations_ = np.clip(shared.agreement[:r], 0.0, 1.0)
+        return {name: directions[:, :r] * self.correlations_**self.power for name, directions in shared.maps.items()}
 
     def _variates(self, data: CenteredViews, A: dict[str, Floats]) -> Floats:
         """Z, the rows of all views one below the other."""

@@ -10,7 +10,7 @@ import numpy as np
 from fusehash import bits
 from fusehash.errors import ParameterError
 from fusehash.hashers.base import Progress
-from fusehash.hashers.baselines.factors import Features
+from fusehash.hashers.baselines.joint_features import JointFeatures
 from fusehash.hashers.linear import LinearHasher
 from fusehash.numerics.linalg import solve_damped
 from fusehash.parameters import Rule, flag, integer, optional, real, rng_for, sequence
@@ -18,7 +18,7 @@ from fusehash.views import Floats, PairedViews
 
 
 class CMFH(LinearHasher):
-    """Collective Matrix Factorization Hashing (Ding, Guo and Zhou, CVPR 2014).
+    """Collective Matrix Factorization Hashing: one latent matrix that every view is factorized into.
 
     The centered views X_m share one latent matrix V (N x K), which linear functions of each view predict:
 
@@ -34,20 +34,47 @@ class CMFH(LinearHasher):
     because the views have, so no threshold is needed. After its start V is a combination of the features,
     V = sum_m X_m A_m, and the loop works on A_m and the Gram matrix of all features: its cost does not depend on N.
 
+    Parameters
+    ----------
+    n_bits : int, default 64
+        Code length, a multiple of 8.
+    view_weights : sequence of float, optional
+        l_m, one positive number per view, scaled to sum 1. Equal by default.
+    mu : float, default 100
+        Weight of the linear predictions.
+    gamma : float, default 0.01
+        g, the ridge, in squared units of the features.
+    max_iter : int, default 25
+        Iterations; there is no other stopping rule.
+    as_released : bool, default False
+        Follow the second public code, slip included (see Notes).
+    random_state, n_threads, callback : optional
+        Seed; threads of `fit` (all cores by default); function called as callback(step, total, message).
+
+    Attributes
+    ----------
+    means_, weights_, fusion_ : dict of str to ndarray
+        Training mean, W_m and A_m of every view.
+    objective_ : ndarray of shape (n_iterations,)
+        Objective after every iteration.
+
+    Notes
+    -----
     Two codes of the authors are public. The first uses g where the objective asks for g/l_m and g/mu. The second
     weights mu by l_m, and the order of its operations divides W_m by mu^2, so that W_m hardly pulls at V after the
     first step. `as_released` follows the second, which collections of methods contain; `objective_` is then that code's
     (every term weighted by l_m) and can rise.
 
-    Parameters
+    References
     ----------
-    n_bits : code length, a multiple of 8.
-    view_weights : l_m, one positive number for each view, scaled to sum 1; None: all equal.
-    mu : weight of the linear predictions.
-    gamma : ridge g, in squared units of the features.
-    max_iter : iterations; there is no other stopping rule.
-    as_released : follow the second public code, slip included.
-    random_state, n_threads, callback : as in AGSFH.
+    G. Ding, Y. Guo, J. Zhou. Collective Matrix Factorization Hashing for Multimodal Data. CVPR 2014.
+
+    Examples
+    --------
+    >>> import fusehash as fh
+    >>> data = fh.datasets.make_paired(n_samples=200, random_state=0)
+    >>> fh.hashers.CMFH(n_bits=16, random_state=0).fit(data.views).codes_.shape
+    (200, 2)
     """
 
     method: ClassVar[str] = "cmfh"
@@ -88,7 +115,7 @@ class CMFH(LinearHasher):
         self.callback = callback
 
     def _fit(self, views: PairedViews, labels: Any) -> None:
-        data = Features.of(views, {"V": self.n_bits}, self._seed, self.n_threads)
+        data = JointFeatures.of(views, {"V": self.n_bits}, self._seed, self.n_threads)
         share = self._shares(views)
         rng = rng_for(self._seed, "W")
         W = {name: rng.random((d, self.n_bits)) for name, d in views.n_features.items()}
@@ -108,22 +135,24 @@ class CMFH(LinearHasher):
 
     def _shares(self, views: PairedViews) -> dict[str, float]:
         """l_m, which sum to 1."""
-        given = [1.0] * len(views.names) if self.view_weights is None else self.view_weights
-        if len(given) != len(views.names):
+        weights = [1.0] * len(views.names) if self.view_weights is None else self.view_weights
+        if len(weights) != len(views.names):
             expected = f"None or one number for each of the {len(views.names)} views"
-            raise ParameterError(type(self).__name__, "view_weights", expected, given)
-        return {name: float(weight) / float(sum(given)) for name, weight in zip(views.names, given, strict=True)}
+            raise ParameterError(type(self).__name__, "view_weights", expected, weights)
+        return {name: float(weight) / float(sum(weights)) for name, weight in zip(views.names, weights, strict=True)}
 
     def _pull(self, share: float) -> float:
         """The weight of ||V - X_m W_m||^2."""
         return share * self.mu if self.as_released else self.mu
 
-    def _basis(self, data: Features, A: Floats, name: str, share: float) -> Floats:
+    def _basis(self, data: JointFeatures, A: Floats, name: str, share: float) -> Floats:
         """U_m = X_m'V (V'V + g/l_m I)^-1."""
         ridge = self.gamma if self.as_released else self.gamma / share
         return solve_damped(A.T @ data.gram @ A, ridge, (data.gram[data.span[name]] @ A).T).T
 
-    def _latent(self, data: Features, U: dict[str, Floats], W: dict[str, Floats], share: dict[str, float]) -> Floats:
+    def _latent(
+        self, data: JointFeatures, U: dict[str, Floats], W: dict[str, Floats], share: dict[str, float]
+    ) -> Floats:
         """V = (sum_m X_m (l_m U_m + mu W_m)) (sum_m l_m U_m'U_m + (M mu + g) I)^-1, as coefficients of the features."""
         ridge = sum(self._pull(weight) for weight in share.values()) + self.gamma
         UU = np.sum([weight * (U[name].T @ U[name]) for name, weight in share.items()], axis=0)
@@ -132,14 +161,14 @@ class CMFH(LinearHasher):
             A[data.span[name]] = solve_damped(UU, ridge, (weight * U[name] + self._pull(weight) * W[name]).T).T
         return A
 
-    def _hash_function(self, data: Features, A: Floats, name: str) -> Floats:
+    def _hash_function(self, data: JointFeatures, A: Floats, name: str) -> Floats:
         """W_m = (X_m'X_m + g/mu I)^-1 X_m'V."""
         span = data.span[name]
         W = solve_damped(data.gram[span, span], self.gamma / self.mu, data.gram[span] @ A)
         return W / self.mu**2 if self.as_released else W
 
     def _objective(
-        self, data: Features, A: Floats, U: dict[str, Floats], W: dict[str, Floats], share: dict[str, float]
+        self, data: JointFeatures, A: Floats, U: dict[str, Floats], W: dict[str, Floats], share: dict[str, float]
     ) -> float:
         """The objective from traces: nothing of N rows is looked at."""
         VV = A.T @ data.gram @ A

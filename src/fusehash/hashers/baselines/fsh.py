@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 from fusehash import bits
 from fusehash.hashers.base import Progress
-from fusehash.hashers.linear import LinearHasher, centered_matrices
+from fusehash.hashers.linear import LinearHasher, centered_matrices, check_variation
 from fusehash.numerics.anchors import anchor_weights, squared_distances, to_sparse
 from fusehash.numerics.linalg import ridge_solver, solve_ridge
 from fusehash.numerics.rotation import signs_of
@@ -18,7 +18,7 @@ from fusehash.views import Floats, PairedViews
 
 
 class FSH(LinearHasher):
-    """Fusion Similarity Hashing (Liu et al., CVPR 2017), for two views.
+    """Fusion Similarity Hashing, for two views: an anchor graph that crosses the neighbors of both.
 
     Rows are scaled to unit length, then centered. P random training pairs are the anchors. E_m (N x P) marks the k
     nearest anchors of each row in view m, F_m (P x P) the k nearest anchors of each anchor (itself among them), and
@@ -35,24 +35,55 @@ class FSH(LinearHasher):
         B   = sgn(S B_s + 2 lambda sum_m X_m W_m),   B_s = sgn(S'B),   W_m = (X_m'X_m)^-1 X_m'B
         eta = |p_1|^e / (|p_1|^e + |p_2|^e),         p_m = P - tr(B' A_m B_s),   e = 1 / (1 - r)
 
-    until nothing changes. A query is sgn(x W_m). Items seen in both views are coded by the formula of B. `objective_`
-    is the negative of the above, so smaller is better; the first three steps cannot raise it, the change of eta can.
-
-    The formulas are those of the authors' public code; its k-means and CCA starts are left out. There eta is
-    (p_1 / (p_1 + p_2))^e, which does not sum to 1 with its counterpart: equal p give the second view the weight 3/4;
-    `as_released` keeps that. A tiny ridge stands in for the missing one where features depend on each other.
+    until nothing changes. A query is sgn(x W_m). Items seen in both views are coded by the formula of B.
 
     Parameters
     ----------
-    n_bits : code length, a multiple of 8.
-    n_anchors : P, at most the number of rows.
-    n_neighbors : k, at most P.
-    penalty : lambda, the weight of the regression.
-    power : r, between 0 and 1 (excluded).
-    normalize : scale rows to unit length first; rows of zeros stay.
-    max_iter : rounds at most.
-    as_released : eta as in the public code.
-    random_state, callback : as in AGSFH.
+    n_bits : int, default 64
+        Code length, a multiple of 8.
+    n_anchors : int, default 50
+        P, at most the number of rows.
+    n_neighbors : int, default 10
+        k, at most P.
+    penalty : float, default 300
+        lambda, the weight of the regression.
+    power : float, default 0.5
+        r, between 0 and 1 (both excluded).
+    normalize : bool, default True
+        Scale rows to unit length first; rows of zeros stay.
+    max_iter : int, default 100
+        Largest number of rounds.
+    as_released : bool, default False
+        Compute eta as the public code does (see Notes).
+    random_state, callback : optional
+        Seed; function called as callback(step, total, message) in every step.
+
+    Attributes
+    ----------
+    means_, weights_, anchors_, graph_weights_ : dict of str to ndarray
+        Training mean, W_m, anchors, and the table that gives S B_s from the nearest anchors, of every view.
+    eta_ : float
+        Weight of the first view's graph.
+    objective_ : ndarray of shape (n_iterations,)
+        Negative of the objective. The first three steps cannot raise it, the change of eta can.
+
+    Notes
+    -----
+    The formulas are those of the authors' public code; its k-means and CCA starts are left out. There eta is
+    (p_1 / (p_1 + p_2))^e, which does not sum to 1 with its counterpart: equal p give the second view the weight 3/4.
+    A tiny ridge replaces the missing one where features depend on each other.
+
+    References
+    ----------
+    H. Liu, R. Ji, Y. Wu, F. Huang, B. Zhang. Cross-Modality Binary Code Learning via Fusion Similarity Hashing. CVPR
+    2017.
+
+    Examples
+    --------
+    >>> import fusehash as fh
+    >>> data = fh.datasets.make_paired(n_samples=200, random_state=0)
+    >>> fh.hashers.FSH(n_bits=16, random_state=0).fit(data.views).codes_.shape
+    (200, 2)
     """
 
     method: ClassVar[str] = "fsh"
@@ -100,9 +131,9 @@ class FSH(LinearHasher):
         self.callback = callback
 
     def _fit(self, views: PairedViews, labels: Any) -> None:
-        centered_matrices(views)  # says what is wrong with them as they came
-        given = {name: self._scaled(views.block(name, slice(None))) for name in views}
-        centered, self.means_ = centered_matrices(PairedViews(given))
+        check_variation(views)  # before rows are scaled
+        scaled = {name: self._scaled(views.block(name, slice(None))) for name in views}
+        centered, self.means_ = centered_matrices(PairedViews(scaled))
         X = list(centered.values())
         n_anchors = min(self.n_anchors, views.n_rows)
         k = min(self.n_neighbors, n_anchors)
@@ -145,8 +176,8 @@ class FSH(LinearHasher):
         if self.as_released:
             return float(abs(p_1 / (p_1 + p_2)) ** exponent) if p_1 + p_2 else 0.5
         largest = max(abs(p_1), abs(p_2)) or 1.0
-        one, two = (abs(p_1) / largest) ** exponent, (abs(p_2) / largest) ** exponent
-        return one / (one + two) if one + two else 0.5
+        q_1, q_2 = (abs(p_1) / largest) ** exponent, (abs(p_2) / largest) ** exponent
+        return q_1 / (q_1 + q_2) if q_1 + q_2 else 0.5
 
     def _scaled(self, block: Floats) -> Floats:
         if not self.normalize:

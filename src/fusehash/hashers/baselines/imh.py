@@ -11,7 +11,7 @@ from scipy.linalg import cho_factor, cho_solve, eigh
 from fusehash import bits
 from fusehash.errors import DataError, warn
 from fusehash.hashers.base import Progress
-from fusehash.hashers.linear import LinearHasher, centered_matrices, gram_sums
+from fusehash.hashers.linear import LinearHasher, centered_matrices
 from fusehash.numerics.anchors import squared_distances
 from fusehash.numerics.linalg import ridge_solver, solve_ridge
 from fusehash.numerics.parallel import map_blocks
@@ -23,7 +23,7 @@ GRAPH_ROWS = 512
 
 
 class IMH(LinearHasher):
-    """Inter-Media Hashing (Song et al., SIGMOD 2013) of pairs that are seen in every view.
+    """Inter-Media Hashing: one spectral embedding of pairs seen in every view, imitated by linear functions.
 
     Each view has an embedding Y_m (N x K) that is smooth on its neighbor graph and close to a linear function of its
     features, and the embeddings of a pair are tied together:
@@ -37,27 +37,55 @@ class IMH(LinearHasher):
         Y_m = E_m Y_1,     C = M_1 + sum_{m>1} E_m M_m,     Y_1 = eigenvectors of C with the smallest eigenvalues
         W_m = (X_m'X_m + ridge I)^-1 X_m'Y_m,     bit k of x: sgn((x - mean_m) w_mk - threshold_mk)
 
-    Views are centered, so that the constant vector is an exact eigenvector of C; it is removed. The authors' code
-    leaves out the first eigenvector, which is the constant one in practice. Thresholds are medians over the
-    training rows; the authors' code takes the median over the rows that are being encoded, so that a code there
-    depends on its neighbors in the batch. The paper hashes each view on its own; the unified codes here are
-    sgn(sum_m Y_m - median).
-
-    Time grows with N^3 and memory with N^2. Later bits are image-like or text-like only, so that results do not grow
-    with the code length, in the published tables as here.
+    Time grows with N^3 and memory with N^2. Later bits describe one view only, so results do not grow with the code
+    length, in the published tables as here.
 
     Parameters
     ----------
-    n_bits : code length, a multiple of 8.
-    lam : weight of the graphs; the authors search 1e-6 to 1e6. The default was chosen on Wiki, where it comes close to
+    n_bits : int, default 64
+        Code length, a multiple of 8.
+    lam : float, default 0.1
+        Weight of the graphs; the authors search 1e-6 to 1e6. The default was chosen on Wiki, where it comes close to
         published values; with 1 the linear functions follow the embedding less well.
-    ridge : relative to the mean diagonal of X'X; the authors search an absolute one.
-    coupling : weight that ties the views together (1e4 in the authors' code).
-    n_neighbors : k of the graphs.
-    max_rows : more training pairs than this are refused, or
-    subsample : True learns from a random choice of max_rows of them; unified codes then come from the hash functions.
-    random_state : seed of that choice; nothing else is random (beyond N - 1 bits: their directions).
-    n_threads, callback : as in AGSFH.
+    ridge : float, default 1e-3
+        Relative to the mean diagonal of X'X; the authors search an absolute one.
+    coupling : float, default 1e4
+        Weight that ties the views together, as in the authors' code.
+    n_neighbors : int, default 10
+        k of the graphs.
+    max_rows : int, default 5000
+        Raise DataError for more training pairs than this, unless `subsample`.
+    subsample : bool, default False
+        Learn from `max_rows` random pairs; the hash functions then give the unified codes.
+    random_state, n_threads, callback : optional
+        Seed; threads of `fit` (all cores by default); function called as callback(step, total, message).
+
+    Attributes
+    ----------
+    eigenvalues_ : ndarray
+        Smallest eigenvalues of C, without that of the constant vector.
+    means_, weights_, thresholds_ : dict of str to ndarray
+        Training mean, W_m and thresholds of every view.
+
+    Notes
+    -----
+    Views are centered, so that the constant vector is an exact eigenvector of C; it is removed. The authors' code
+    leaves out the first eigenvector, which is the constant one in practice. Thresholds are medians over the training
+    rows; the authors' code takes the median over the rows that are being encoded, so that a code there depends on the
+    rest of its batch. The paper hashes each view on its own; the unified codes here are sgn(sum_m Y_m - median). Only
+    the subsample, and directions beyond N - 1 bits, are random.
+
+    References
+    ----------
+    J. Song, Y. Yang, Y. Yang, Z. Huang, H. T. Shen. Inter-Media Hashing for Large-Scale Retrieval from Heterogeneous
+    Data Sources. SIGMOD 2013.
+
+    Examples
+    --------
+    >>> import fusehash as fh
+    >>> data = fh.datasets.make_paired(n_samples=200, random_state=0)
+    >>> fh.hashers.IMH(n_bits=16, random_state=0).fit(data.views).codes_.shape
+    (200, 2)
     """
 
     method: ClassVar[str] = "imh"
@@ -122,7 +150,6 @@ class IMH(LinearHasher):
 
     def _choose_rows(self, views: PairedViews) -> PairedViews:
         """The pairs to learn from: all, or max_rows of them."""
-        gram_sums(views, self.n_threads)  # refuses views that do not vary, whatever is chosen
         if views.n_rows <= self.max_rows:
             return views
         if not self.subsample:

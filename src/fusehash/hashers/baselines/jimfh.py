@@ -8,7 +8,7 @@ import numpy as np
 
 from fusehash import bits
 from fusehash.hashers.base import Progress
-from fusehash.hashers.baselines.factors import Features
+from fusehash.hashers.baselines.joint_features import JointFeatures
 from fusehash.hashers.linear import LinearHasher
 from fusehash.numerics.linalg import solve_damped
 from fusehash.parameters import Rule, between, flag, integer, real
@@ -16,9 +16,9 @@ from fusehash.views import Floats, PairedViews
 
 
 class JIMFH(LinearHasher):
-    """Joint and Individual Matrix Factorization Hashing (Wang et al., Pattern Recognition 2020), for two views.
+    """Joint and Individual Matrix Factorization Hashing, for two views: a shared factor and one per view.
 
-    K/4 bits come from a factor V that both centered views share, 3K/4 from factors V_1, V_2 of their own, of which R
+    K/4 bits come from a factor V that both centered views share, 3K/4 from individual factors V_1, V_2, of which R
     makes the second from the first:
 
         min  sum_m l_m (||X_m - V U_m'||^2 + ||X_m - V_m Q_m'||^2) + b ||V_2 - V_1 R||^2 + g (all squared norms)
@@ -32,26 +32,54 @@ class JIMFH(LinearHasher):
         V_1 = (l_1 X_1 Q_1 + b V_2 R') (l_1 Q_1'Q_1 + b R R' + g I)^-1
         V_2 = (l_2 X_2 Q_2 + b V_1 R) (l_2 Q_2'Q_2 + (b + g) I)^-1
 
-    The code is B = sgn([V V_2] - mean): of the own factors only that of the second view is used, as the authors do, so
-    the order of the views matters (image first, text second). Hash functions are
-    W_m = (X_m'X_m + g I)^-1 X_m'[V V_2], a query is sgn((x - mean) W_m). Items seen in both views get the V of the
-    formula and the V_2 that minimizes the objective together with V_1; the authors say nothing of them. All factors are
-    combinations of the features and of the starts, and the loop works on coefficients and one Gram matrix: its cost
-    does not depend on N.
-
-    The public code centers queries by the mean of training data that is centered already, that is, not at all.
-    `as_released` does the same, sgn(x W_m - mean of [V V_2]), for every item that is coded from one view.
+    The code is B = sgn([V V_2] - mean): of the individual factors only that of the second view is used, as the authors
+    do, so the order of the views matters (image first, text second). Hash functions are
+    W_m = (X_m'X_m + g I)^-1 X_m'[V V_2], a query is sgn((x - mean) W_m). All factors are combinations of the features
+    and of the starts, and the loop works on coefficients and one Gram matrix: its cost does not depend on N.
 
     Parameters
     ----------
-    n_bits : code length, a multiple of 8.
-    balance : l, the weight of the first view, between 0 and 1.
-    beta : weight b of the tie between the own factors.
-    gamma : ridge g, in squared units of the features.
-    max_iter, tol : iterations; stops when the sum of the norms, weighted as in the objective but not squared, changes
-        by less than tol, as the authors do.
-    as_released : code queries as the public code does.
-    random_state, n_threads, callback : as in AGSFH.
+    n_bits : int, default 64
+        Code length, a multiple of 8.
+    balance : float, default 0.5
+        l, the weight of the first view, between 0 and 1.
+    beta, gamma : float, default 1e-3 and 1e-4
+        b, the weight of the tie between the individual factors; g, the ridge, in squared units of the features.
+    max_iter, tol : int, default 100; float, default 1e-3
+        Stop after so many iterations, or when the sum of the norms, weighted as in the objective but not squared,
+        changes by less than `tol`, as the authors do.
+    as_released : bool, default False
+        Code queries as the public code does (see Notes).
+    random_state, n_threads, callback : optional
+        Seed; threads of `fit` (all cores by default); function called as callback(step, total, message).
+
+    Attributes
+    ----------
+    means_, weights_, centres_, fusion_ : dict of str to ndarray
+        What is subtracted from a query, W_m, training mean, and the map for items seen in both views, of every view.
+    thresholds_ : ndarray of shape (n_bits,)
+        Subtracted from the projections; zeros unless `as_released`.
+    objective_ : ndarray of shape (n_iterations,)
+        Objective after every iteration.
+
+    Notes
+    -----
+    The public code centers queries by the mean of training data that is centered already, that is, not at all.
+    `as_released` does the same, sgn(x W_m - mean of [V V_2]), for every item that is coded from one view. Items seen in
+    both views get the V of the formula and the V_2 that minimizes the objective together with V_1; the authors do not
+    describe them.
+
+    References
+    ----------
+    D. Wang, Q. Wang, L. He, X. Gao, Y. Tian. Joint and Individual Matrix Factorization Hashing for Large-Scale
+    Cross-Modal Retrieval. Pattern Recognition 107, 2020.
+
+    Examples
+    --------
+    >>> import fusehash as fh
+    >>> data = fh.datasets.make_paired(n_samples=200, random_state=0)
+    >>> fh.hashers.JIMFH(n_bits=16, random_state=0).fit(data.views).codes_.shape
+    (200, 2)
     """
 
     method: ClassVar[str] = "jimfh"
@@ -99,9 +127,9 @@ class JIMFH(LinearHasher):
         self.callback = callback
 
     def _fit(self, views: PairedViews, labels: Any) -> None:
-        joint, own = self.n_bits // 4, 3 * self.n_bits // 4
-        data = Features.of(views, {"V": joint, "V1": own, "V2": own}, self._seed, self.n_threads)
-        model = Factors(data, self.balance, self.beta, self.gamma)
+        joint, individual = self.n_bits // 4, 3 * self.n_bits // 4
+        data = JointFeatures.of(views, {"V": joint, "V1": individual, "V2": individual}, self._seed, self.n_threads)
+        model = JIMFHFactors(data, self.balance, self.beta, self.gamma)
         losses: list[float] = []
         before = np.inf
         for step in range(self.max_iter):
@@ -134,10 +162,10 @@ class JIMFH(LinearHasher):
         return np.sum([(block - self.centres_[name]) @ self.fusion_[name] for name, block in blocks.items()], axis=0)
 
 
-class Factors:
-    """The unknowns; V, V1, V2 as coefficients of the columns of `Features`."""
+class JIMFHFactors:
+    """The unknowns; V, V1, V2 as coefficients of the columns of `JointFeatures`."""
 
-    def __init__(self, data: Features, balance: float, beta: float, gamma: float) -> None:
+    def __init__(self, data: JointFeatures, balance: float, beta: float, gamma: float) -> None:
         self.data, self.names = data, data.views.names
         self.l = (balance, 1.0 - balance)
         self.b, self.g = beta, gamma
@@ -149,7 +177,7 @@ class Factors:
         V1, V2 = self.V1, self.V2
         self.R = solve_damped(V1.T @ gram @ V1, self.g / self.b, V1.T @ gram @ V2)
         self.U = [self._basis(m, self.V) for m in (0, 1)]
-        self.Q = [self._basis(m, own) for m, own in enumerate((V1, V2))]
+        self.Q = [self._basis(m, V_m) for m, V_m in enumerate((V1, V2))]
 
     def _basis(self, m: int, A: Floats) -> Floats:
         """X_m'V (V'V + g/l_m I)^-1."""
@@ -159,7 +187,7 @@ class Factors:
     def update_factors(self) -> None:
         """V, V_1 and V_2 from the bases, in this order."""
         self.V = solve_damped(*self._shared_system()).T
-        left, right, (H1, H2) = self._own_system()
+        left, right, (H1, H2) = self._individual_system()
         self.V1 = solve_damped(H1, self.g, (left + self.b * self.V2 @ self.R.T).T).T
         self.V2 = solve_damped(H2, self.g, (right + self.b * self.V1 @ self.R).T).T
 
@@ -168,7 +196,7 @@ class Factors:
         H = np.sum([share * (U.T @ U) for share, U in zip(self.l, self.U, strict=True)], axis=0)
         return H, self.g, (self._lift(0, self.U[0]) + self._lift(1, self.U[1])).T
 
-    def _own_system(self) -> tuple[Floats, Floats, tuple[Floats, Floats]]:
+    def _individual_system(self) -> tuple[Floats, Floats, tuple[Floats, Floats]]:
         """l_m X_m Q_m of both views, and the matrices H_1, H_2 (without g) of the steps of V_1 and V_2."""
         H1 = self.l[0] * (self.Q[0].T @ self.Q[0]) + self.b * (self.R @ self.R.T)
         H2 = self.l[1] * (self.Q[1].T @ self.Q[1]) + self.b * np.eye(len(self.R))
@@ -183,10 +211,10 @@ class Factors:
     def fusion(self) -> dict[str, Floats]:
         """Items of both views: V, and the minimum over V_1 and V_2 together, which solves one system of both steps."""
         V = solve_damped(*self._shared_system()).T
-        left, right, (H1, H2) = self._own_system()
+        left, right, (H1, H2) = self._individual_system()
         tied = -self.b * self.R
-        own = solve_damped(np.block([[H1, tied], [tied.T, H2]]), self.g, np.hstack([left, right]).T).T
-        A = np.hstack([V, own[:, len(H1) :]])
+        individual = solve_damped(np.block([[H1, tied], [tied.T, H2]]), self.g, np.hstack([left, right]).T).T
+        A = np.hstack([V, individual[:, len(H1) :]])
         return {name: A[self.data.span[name]] for name in self.names}
 
     def terms(self) -> tuple[Floats, Floats]:
@@ -194,9 +222,9 @@ class Factors:
         data, gram = self.data, self.data.gram
         gap = self.V2 - self.V1 @ self.R
         weights, squares = [self.b], [_square(gram, gap)]
-        for m, (name, own) in enumerate(zip(self.names, (self.V1, self.V2), strict=True)):
+        for m, (name, V_m) in enumerate(zip(self.names, (self.V1, self.V2), strict=True)):
             weights += [self.l[m]] * 2
-            squares += [data.residual(name, self.V, self.U[m]), data.residual(name, own, self.Q[m])]
+            squares += [data.residual(name, self.V, self.U[m]), data.residual(name, V_m, self.Q[m])]
         ridged = [float(np.sum(part**2)) for part in (*self.U, *self.Q, self.R)]
         ridged += [_square(gram, A) for A in (self.V, self.V1, self.V2)]
         return np.array(weights + [self.g] * len(ridged)), np.array(squares + ridged)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fusehash.hashers.base import CrossModalHasher, Progress
-from fusehash.hashers.linear import centered_matrices, gram_sums
+from fusehash.hashers.linear import centered_matrices
 from fusehash.numerics.compiled import compiled
 from fusehash.numerics.linalg import solve_ridge
 from fusehash.numerics.parallel import map_blocks
@@ -24,7 +24,7 @@ SWEEPS = 3
 
 
 class LSSH(CrossModalHasher):
-    """Latent Semantic Sparse Hashing (Zhou et al., SIGIR 2014). The first view is the image, the others are text.
+    """Latent Semantic Sparse Hashing. The first view is the image, the others are text.
 
         min ||X - S D||^2 + rho |S|_1 + mu ||T - Z A||^2 + lam ||Z - S R||^2,    rows of D, A, R of norm at most 1
 
@@ -37,27 +37,56 @@ class LSSH(CrossModalHasher):
         D = argmin ||X - S D||^2,    R = argmin ||Z - S R||^2
 
     from normal A, D, R and S = Lasso of X over D. The Lasso is min 1/2 ||x - s D||^2 + rho max|x D'| |s|_1, so that rho
-    is a share of the weight that would give s = 0, by a fixed number of steps of FISTA from zero as in the authors'
-    code. It matters that this is not the exact minimum: fewer steps leave more atoms in use, and on Wiki codes from the
-    exact one are worse. The authors' solver searches its step length; here it is 1 / ||D||^2. Dictionaries are updated
-    atom by atom, to nearly the exact minimum, where the authors solve the dual problem.
+    is a share of the weight that would give s = 0, by a fixed number of steps of FISTA from zero.
 
         image   sgn(Lasso(x) R)                text  sgn(t A'(A A' + r I)^-1)
         both    sgn((r Lasso(x) R + t A')(A A' + r I)^-1), also the unified codes of the training pairs
 
-    Several text views are set side by side in T, and each has its own part of A. The weights of the Lasso change with
-    the dictionaries, so that the objective (with the weights of each iteration) can rise. Sparse codes in training are
-    computed in single precision, those of `project` in double.
+    Several text views are placed side by side in T, and each has its own part of A.
 
     Parameters
     ----------
-    n_bits : code length, a multiple of 8.
-    mu, rho, lam : as above; rho is below 1.
-    n_atoms : P, at most the number of training rows.
-    max_iter : rounds of all updates.
-    lasso_iter : steps of FISTA.
-    max_rows : learns from at most this many pairs, chosen at random; all pairs get codes.
-    random_state, n_threads, callback : as in AGSFH.
+    n_bits : int, default 64
+        Code length, a multiple of 8.
+    mu, rho, lam : float, default 0.5, 0.2 and 1
+        Weights as above; rho is below 1.
+    n_atoms : int, default 512
+        P, at most the number of training rows.
+    max_iter, lasso_iter : int, default 20 and 30
+        Rounds of all updates; steps of FISTA.
+    max_rows : int, default 10000
+        Learn from at most this many pairs, drawn at random; all pairs get codes.
+    random_state, n_threads, callback : optional
+        Seed; threads of `fit` (all cores by default); function called as callback(step, total, message).
+
+    Attributes
+    ----------
+    components_, atoms_, links_ : ndarray
+        Principal directions of the image (d x p), D (P x p) and R (P x K).
+    means_, topics_ : dict of str to ndarray
+        Training mean of every view; the part of A of every text view.
+    step_ : float
+        Step length of FISTA over D.
+    objective_ : ndarray of shape (max_iter,)
+        Objective after every round. It can rise: the weights of the Lasso change with the dictionaries.
+
+    Notes
+    -----
+    The number of FISTA steps is that of the authors' code, and it matters that this is not the exact minimum: fewer
+    steps leave more atoms in use, and on Wiki codes from the exact minimum are worse. The authors' solver searches its
+    step length; here it is 1 / ||D||^2. Dictionaries are updated atom by atom, to nearly the exact minimum, where the
+    authors solve the dual problem. `fit` computes sparse codes in single precision, `project` in double.
+
+    References
+    ----------
+    J. Zhou, G. Ding, Y. Guo. Latent Semantic Sparse Hashing for Cross-Modal Similarity Search. SIGIR 2014.
+
+    Examples
+    --------
+    >>> import fusehash as fh
+    >>> data = fh.datasets.make_paired(n_samples=200, random_state=0)
+    >>> fh.hashers.LSSH(n_bits=16, n_atoms=64, max_iter=5, random_state=0).fit(data.views).codes_.shape
+    (200, 2)
     """
 
     method: ClassVar[str] = "lssh"
@@ -111,7 +140,6 @@ class LSSH(CrossModalHasher):
     # -- learning ------------------------------------------------------------------------------------------------
 
     def _fit(self, views: PairedViews, labels: Any) -> None:
-        gram_sums(views, self.n_threads)  # refuses views that do not vary, whatever rows are chosen
         learn = views
         if views.n_rows > self.max_rows:
             chosen = rng_for(self._seed, "rows").choice(views.n_rows, self.max_rows, replace=False)

@@ -18,14 +18,13 @@ EPS = float(np.finfo(np.float64).eps)
 
 
 class RFDH(CrossModalHasher):
-    """Robust and Flexible Discrete Hashing (Wang et al., TCSVT 2018), its linear version.
+    """Robust and Flexible Discrete Hashing, linear version: balanced binary factors under a robust loss.
 
     Binary factors Z (N x K, 0/1, each bit 1 in half of the rows) rebuild the views, which are used as they come:
 
         min  sum_m a_m^r sum_i ||x_mi - F_m z_i|| + g/2 sum_m ||F_m||^2,      sum_m a_m = 1
 
-    with g/2 where the paper has g, because that is what the authors' step for F_m minimizes. Norms that are not squared
-    are handled by weights D_m = diag(1 / ||x_mi - F_m z_i||). From random Z each round does
+    Norms that are not squared are handled by weights D_m = diag(1 / ||x_mi - F_m z_i||). From random Z each round does
 
         a_m = h_m^(1/(1-r)) / sum_m h_m^(1/(1-r)),   h_m = sum_i ||x_mi - F_m z_i||,   w_m = a_m^r
         Z   : for each bit k in turn, up to `n_sweeps` times, cost_i = sum_m w_m D_m(i) f_mk'(F_m z_i without bit k
@@ -40,22 +39,52 @@ class RFDH(CrossModalHasher):
         W_m = (X_m'X_m + g I)^-1 X_m'(T + 1 u_m'),   T = (sum_m (X_m W_m - 1 u_m') + c B R)(c R'R + M I)^-1
         R   = B'T (T'T + g I)^-1,                    u_m = mean of X_m W_m - T
 
-    The public code has the exponent 1/(r-1) in a_m, which favors the view that fits worse, and
-    R = T'B (B'B + g I)^-1, which predicts T from B; `as_released` keeps both, and `objective_` can then rise. Items
-    seen in every view get the sum of their projections. Z is the result of a search and no function of the features, so
-    such codes differ from the learned ones in more bits than those of other methods.
+    Items seen in every view get the sum of their projections. Z is the result of a search and no function of the
+    features, so such codes differ from the learned ones in more bits than those of other methods.
 
     Parameters
     ----------
-    n_bits : code length, a multiple of 8.
-    exponent : r, greater than 1; the larger, the more equal the weights of the views.
-    gamma : ridge g, in squared units of the features.
-    max_iter : rounds.
-    n_sweeps : sweeps over the bits in a round; ends early when nothing changes.
-    hash_weight : c.
-    hash_iter : rounds of the hash functions.
-    as_released : follow the public code in both points.
-    random_state, callback : as in AGSFH.
+    n_bits : int, default 64
+        Code length, a multiple of 8.
+    exponent : float, default 3
+        r, greater than 1; the larger, the more equal the weights of the views.
+    gamma : float, default 1e-4
+        g, the ridge, in squared units of the features.
+    max_iter, n_sweeps : int, default 20 and 5
+        Rounds; sweeps over the bits in a round, which end early when nothing changes.
+    hash_weight, hash_iter : float, default 10; int, default 5
+        c, and the rounds of the hash functions.
+    as_released : bool, default False
+        Follow the public code (see Notes).
+    random_state, callback : optional
+        Seed; function called as callback(step, total, message) in every step.
+
+    Attributes
+    ----------
+    weights_, offsets_ : dict of str to ndarray
+        W_m R' and u_m R' of every view.
+    view_weights_ : dict of str to float
+        w_m.
+    objective_ : ndarray of shape (n_iterations,)
+        Objective after every iteration.
+
+    Notes
+    -----
+    The paper has g where this objective has g/2, which is what the authors' step for F_m minimizes. The public code has
+    the exponent 1/(r-1) in a_m, which favors the view that fits worse, and R = T'B (B'B + g I)^-1, which predicts T
+    from B; `as_released` keeps both, and `objective_` can then rise.
+
+    References
+    ----------
+    D. Wang, Q. Wang, X. Gao. Robust and Flexible Discrete Hashing for Cross-Modal Similarity Search. IEEE TCSVT 28,
+    2018.
+
+    Examples
+    --------
+    >>> import fusehash as fh
+    >>> data = fh.datasets.make_paired(n_samples=200, random_state=0)
+    >>> fh.hashers.RFDH(n_bits=16, random_state=0).fit(data.views).codes_.shape
+    (200, 2)
     """
 
     method: ClassVar[str] = "rfdh"
@@ -102,7 +131,7 @@ class RFDH(CrossModalHasher):
         self.callback = callback
 
     def _fit(self, views: PairedViews, labels: Any) -> None:
-        sums = gram_sums(views)  # refuses views that do not vary
+        sums = gram_sums(views)
         X = [views.block(name, slice(None)) for name in views]
         XX = [total.gram + total.count * np.outer(total.mean, total.mean) for total in sums.values()]
         Z, w = self._binary_factors(X)
@@ -190,11 +219,11 @@ def sweep_bits(Z: Floats, X: list[Floats], F: list[Floats], weights: list[Floats
     grams = np.stack([f.T @ f for f in F])
     parts = [Z @ gram - x @ f for gram, x, f in zip(grams, X, F, strict=True)]
     Y = np.sum([s[:, None] * part for s, part in zip(weights, parts, strict=True)], axis=0)
-    own = scale @ np.diagonal(grams, axis1=1, axis2=2)  # w D ||f_k||^2 of every row and bit
+    single = scale @ np.diagonal(grams, axis1=1, axis2=2)  # w D ||f_k||^2 of every row and bit
     for _ in range(n_sweeps):
         changed = False
         for k in range(Z.shape[1]):
-            new = smallest_half(Y[:, k] + own[:, k] * (0.5 - Z[:, k]))
+            new = smallest_half(Y[:, k] + single[:, k] * (0.5 - Z[:, k]))
             rows = np.flatnonzero(new != Z[:, k])
             if rows.size:
                 step = (new[rows] - Z[rows, k])[:, None]

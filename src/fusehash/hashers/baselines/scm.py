@@ -10,7 +10,7 @@ from scipy.linalg import solve_triangular, svd
 from fusehash import bits
 from fusehash.errors import warn
 from fusehash.hashers.base import Progress
-from fusehash.hashers.baselines.rbf_features import label_cosines
+from fusehash.hashers.kernel import label_cosines
 from fusehash.hashers.linear import LinearHasher, centered_matrices
 from fusehash.numerics.linalg import ridge_solver, top_eigenpairs
 from fusehash.numerics.rotation import signs_of
@@ -19,7 +19,7 @@ from fusehash.views import Floats, PairedViews
 
 
 class SCM(LinearHasher):
-    """Two linear hash functions whose codes agree as much as the labels do.
+    """Semantic Correlation Maximization: two linear hash functions whose codes agree as much as the labels do.
 
         min || sgn(X_1 W_1) sgn(X_2 W_2)' - K S ||^2,    S = 2 L L' - 1 1',    L: rows of labels, scaled to unit length
 
@@ -32,26 +32,43 @@ class SCM(LinearHasher):
     w_m = F_m^-T u_m with (u_1, u_2) the leading singular pair of the small matrix A = F_1^-1 C F_2^-T, and `seq`
     deflates A itself.
 
-    The method says nothing of one code for both views. `codes_` is the sign of the sum of both projections, which have
-    unit variance.
-
-    Departures from the authors' code. The ridge is relative instead of 1e-6, so that units do not matter. Their `seq`
-    stops when a singular value rises and keeps plain CCA directions for the bits that are left; there are no more of
-    those than features, so here it goes on deflating. Their `orth` takes square roots of eigenvalues that are zero up
-    to rounding, which makes every bit constant; here bits beyond the positive ones (at most classes - 1, 9 on Wiki)
-    are constant, do not change any distance, and come with a warning.
-
     Parameters
     ----------
-    n_bits : code length, a multiple of 8.
-    solver : "seq" or "orth", see above.
-    ridge : relative to the mean diagonal of X_m'X_m.
-    random_state : not used; nothing is random.
-    callback : called with (step, total, message), once per bit.
+    n_bits : int, default 64
+        Code length, a multiple of 8.
+    solver : {"seq", "orth"}, default "seq"
+        One bit after the other, or all at once.
+    ridge : float, default 1e-6
+        Relative to the mean diagonal of X_m'X_m.
+    random_state, callback : optional
+        Nothing is random; function called as callback(step, total, message) for every bit.
 
     Attributes
     ----------
-    correlations_ : (n_bits,) the singular value behind each bit.
+    means_, weights_ : dict of str to ndarray
+        Training mean and W_m of every view.
+    correlations_ : ndarray of shape (n_bits,)
+        Singular value of each bit.
+
+    Notes
+    -----
+    The method has no code for both views together: `codes_` is the sign of the sum of both projections, which have unit
+    variance. Departures from the authors' code: The ridge is relative instead of 1e-6, so that units do not matter.
+    Their `seq` stops when a singular value rises and keeps plain CCA directions for the bits that are left; there are
+    no more of those than features, so here it goes on deflating. Their `orth` takes square roots of eigenvalues that
+    are zero up to rounding, which makes every bit constant; here bits beyond the positive ones (at most classes - 1, 9
+    on Wiki) are constant, do not change any distance, and come with a warning.
+
+    References
+    ----------
+    D. Zhang, W.-J. Li. Large-Scale Supervised Multimodal Hashing with Semantic Correlation Maximization. AAAI 2014.
+
+    Examples
+    --------
+    >>> import fusehash as fh
+    >>> data = fh.datasets.make_paired(n_samples=200, random_state=0)
+    >>> fh.hashers.SCM(n_bits=16, random_state=0).fit(data.views, data.labels).codes_.shape
+    (200, 2)
     """
 
     method: ClassVar[str] = "scm"
@@ -60,10 +77,7 @@ class SCM(LinearHasher):
     seeded: ClassVar[bool | None] = False
     min_views: ClassVar[int] = 2
     max_views: ClassVar[int | None] = 2
-    PARAMETERS: ClassVar[dict[str, Rule]] = {
-        "solver": choice("seq", "orth"),
-        "ridge": real(),
-    }
+    PARAMETERS: ClassVar[dict[str, Rule]] = {"solver": choice("seq", "orth"), "ridge": real()}
 
     correlations_: Floats
 

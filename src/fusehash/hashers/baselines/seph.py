@@ -10,8 +10,8 @@ from scipy.linalg import eigh
 from scipy.optimize import minimize
 
 from fusehash.errors import DataError
-from fusehash.hashers.base import CrossModalHasher, Progress
-from fusehash.hashers.baselines.rbf_features import RBFFeatures, k_means, label_cosines
+from fusehash.hashers.base import Progress
+from fusehash.hashers.kernel import KernelHasher, RBFFeatures, k_means, label_cosines
 from fusehash.hashers.linear import centered_matrices
 from fusehash.numerics.parallel import map_blocks
 from fusehash.numerics.rotation import signs_of
@@ -24,8 +24,8 @@ PAIR_ROWS = 128
 MOMENTUM, MIN_GAIN = 0.5, 0.01
 
 
-class SePH(CrossModalHasher):
-    """Codes whose distances follow the labels as probabilities, then a kernel logistic regression per bit and view.
+class SePH(KernelHasher):
+    """Semantics-Preserving Hashing: codes that follow the labels, then kernel logistic regression per bit.
 
     Stage 1, labels only. P_ij is the cosine of the label rows of items i != j, scaled to sum 1. Real H (N x K):
 
@@ -46,28 +46,51 @@ class SePH(CrossModalHasher):
     A projection k(x) w is the log-odds of its bit, p = 1 / (1 + exp(-k(x) w)). The authors fuse two views by
     sgn(p_1 p_2 - (1 - p_1)(1 - p_2)). This is positive where p_1 / (1 - p_1) * p_2 / (1 - p_2) > 1, that is where the
     sum of the log-odds is: the sum of projections, for any number of views. `codes_` holds the training items encoded
-    anew by this fusion, as the authors search them, and not C.
-
-    Every pair of rows is looked at in every iteration, so the time grows with N^2 (memory does not).
-
-    Departures from the authors' code: none in the formulas. Pairs are worked on in single precision; k-means starts at
-    random rows; with fewer rows than `n_anchors` every row is a basis point.
+    by this fusion, as the authors search them, and not C. Time grows with N^2 (memory does not).
 
     Parameters
     ----------
-    n_bits : code length, a multiple of 8.
-    basis : "km": k-means centers of each view; "rnd": random training items, the same in all views.
-    n_anchors : basis points P.
-    alpha : weight of the quantization term of stage 1.
-    learning_rate, max_iter : of the gradient descent of stage 1.
-    penalty : weight of w'K_0 w in stage 2.
-    max_rows : refuse more training rows than this, since the time grows with their square.
-    subsample : instead of refusing, learn from `max_rows` random rows; `codes_` are still those of all rows.
-    random_state, n_threads, callback : as in AGSFH.
+    n_bits : int, default 64
+        Code length, a multiple of 8.
+    basis : {"km", "rnd"}, default "km"
+        k-means centers of each view, or random training items, the same in all views.
+    n_anchors : int, default 500
+        P, the basis points.
+    alpha : float, default 0.01
+        Weight of the quantization term of stage 1.
+    learning_rate, max_iter : float, default 500; int, default 100
+        Settings of the gradient descent of stage 1.
+    penalty : float, default 0.01
+        Weight of w'K_0 w in stage 2.
+    max_rows : int, default 5000
+        Raise DataError for more training pairs than this, unless `subsample`.
+    subsample : bool, default False
+        Learn from `max_rows` random pairs; `codes_` are still those of all rows.
+    random_state, n_threads, callback : optional
+        Seed; threads of `fit` (all cores by default); function called as callback(step, total, message).
 
     Attributes
     ----------
-    objective_ : the cost of stage 1 in every iteration. It can rise: steps have a fixed length.
+    features_, weights_ : dict of str to RBFFeatures, dict of str to ndarray
+        k and w (P x K) of every view.
+    objective_ : ndarray of shape (max_iter,)
+        Cost of stage 1 in every iteration. It can rise: steps have a fixed length.
+
+    Notes
+    -----
+    Departures from the authors' code: none in the formulas. Pairs are worked on in single precision; k-means starts at
+    random rows; with fewer rows than `n_anchors` every row is a basis point.
+
+    References
+    ----------
+    Z. Lin, G. Ding, M. Hu, J. Wang. Semantics-Preserving Hashing for Cross-View Retrieval. CVPR 2015.
+
+    Examples
+    --------
+    >>> import fusehash as fh
+    >>> data = fh.datasets.make_paired(n_samples=200, random_state=0)
+    >>> fh.hashers.SePH(n_bits=16, n_anchors=50, max_iter=20, random_state=0).fit(data.views, data.labels).codes_.shape
+    (200, 2)
     """
 
     method: ClassVar[str] = "seph"
@@ -85,8 +108,6 @@ class SePH(CrossModalHasher):
     }
 
     objective_: Floats
-    features_: dict[str, RBFFeatures]
-    weights_: dict[str, Floats]
 
     def __init__(
         self,
@@ -134,13 +155,10 @@ class SePH(CrossModalHasher):
             kernel = self._kernel(X[name], means[name])
             return kernel, self._classifiers(X[name], kernel, C)
 
-        found = dict(zip(X, map_blocks(hash_function, X, self.n_threads), strict=True))
-        self.features_ = {name: kernel for name, (kernel, _) in found.items()}
-        self.weights_ = {name: W for name, (_, W) in found.items()}
+        functions = dict(zip(X, map_blocks(hash_function, X, self.n_threads), strict=True))
+        self.features_ = {name: kernel for name, (kernel, _) in functions.items()}
+        self.weights_ = {name: W for name, (_, W) in functions.items()}
         self.codes_ = self._codes_of(views)  # the authors' fusion
-
-    def _project_block(self, block: Floats, view: str) -> Floats:
-        return self.features_[view](block) @ self.weights_[view]
 
     # -- stage 1 -------------------------------------------------------------------------------------------------
 
@@ -214,9 +232,9 @@ class SemanticPairs:
         """Some rows of P, the columns of their span."""
         span = self.spans[start]
         P: Reals = L[start : start + PAIR_ROWS] @ L[span].T
-        own = np.arange(len(P)) + start - span.start
-        inside = (own >= 0) & (own < P.shape[1])
-        P[np.flatnonzero(inside), own[inside]] = 0.0
+        diagonal = np.arange(len(P)) + start - span.start
+        inside = (diagonal >= 0) & (diagonal < P.shape[1])
+        P[np.flatnonzero(inside), diagonal[inside]] = 0.0
         return P
 
     def _entropy(self, start: int) -> float:
@@ -226,12 +244,12 @@ class SemanticPairs:
     def cost_and_gradient(self, H: Floats, precision: Any = np.float64) -> tuple[float, Floats]:
         """The objective at H and its gradient; the work on pairs is done in the given precision."""
         L, X = self.L.astype(precision), H[self.order].astype(precision)
-        quarter, one = 0.25 * np.einsum("ij,ij->i", X, X)[:, None], np.ones((len(X), 1), precision)
+        quarter, ones = 0.25 * np.einsum("ij,ij->i", X, X)[:, None], np.ones((len(X), 1), precision)
         # 1 / T = 1 + ||a - b||^2 / 4 = (1 + aa / 4) 1 + 1 bb / 4 - ab / 2, as one product; a column of ones gives sums.
         left, right, summed = (
-            np.hstack([X, quarter + one, one]),
-            np.hstack([-0.5 * X, one, quarter]),
-            np.hstack([X, one]),
+            np.hstack([X, quarter + ones, ones]),
+            np.hstack([-0.5 * X, ones, quarter]),
+            np.hstack([X, ones]),
         )
 
         def of_block(start: int) -> tuple[float, float, Reals, Reals]:
@@ -276,11 +294,11 @@ def logistic_regression(Z: Floats, C: Floats, penalty: float, max_iter: int = 20
         gradient = 2.0 * D[:, None] * U - Y.T @ (C * missed)
         return float(cost), gradient.ravel()
 
-    found = minimize(
+    solution = minimize(
         cost_and_gradient,
         np.zeros(shape).ravel(),
         jac=True,
         method="L-BFGS-B",
         options={"maxiter": max_iter, "maxfun": 2 * max_iter, "maxcor": 10, "ftol": 1e-9, "gtol": 1e-3},
     )
-    return change @ found.x.reshape(shape)
+    return change @ solution.x.reshape(shape)

@@ -8,15 +8,15 @@ import numpy as np
 from scipy.linalg import svd
 
 from fusehash import bits
-from fusehash.hashers.base import CrossModalHasher, Progress
-from fusehash.hashers.baselines.rbf_features import RBFFeatures, anchor_features, label_cosines
+from fusehash.hashers.base import Progress
+from fusehash.hashers.kernel import KernelHasher, anchor_features, label_cosines
 from fusehash.numerics.linalg import damped_solver, solve_ridge
 from fusehash.numerics.rotation import signs_of
 from fusehash.parameters import Rule, integer, real, rng_for
 from fusehash.views import Floats, PairedViews
 
 
-class ADCH(CrossModalHasher):
+class ADCH(KernelHasher):
     """Binary codes and a real latent factor of all views that together reproduce the similarity of the labels.
 
         min  sum_m || Phi_m - V U_m ||^2 + (alpha / N) || K S - B V' ||^2 + beta || B - V R ||^2
@@ -24,9 +24,8 @@ class ADCH(CrossModalHasher):
 
     B (N x K) in {-1, +1}, V (N x K) real and shared by the views, U_m (K x P), Phi_m (N x P) RBF similarities to P
     anchors, centered and scaled to mean square row length 1. S = 2 L L', L the label rows of unit length minus their
-    mean: the usual 2 cosine - 1 without its row and column means. With them the best factors hold constant bits (b = 1
-    and v = -1 explain that most pairs differ), which tell nothing apart. The product B V' is what is asymmetric: one
-    factor binary, one real. S is never formed. In every iteration
+    mean: the usual 2 cosine - 1 without its row and column means, which constant bits (b = 1, v = -1) would explain.
+    S is never formed. In every iteration
 
         U_m = (V'V + gamma I)^-1 V'Phi_m
         R   = P Q'  with  V'B = P D Q'
@@ -34,31 +33,40 @@ class ADCH(CrossModalHasher):
               A = sum_m U_m U_m' + (alpha / N) B'B + (beta + gamma) I
         b_k = sgn((alpha / N) (K S v_k - sum_{j != k} b_j (v_j'v_k)) + beta (V R)_k)     for each bit k in turn
 
-    from random projections V of all features and B = sgn(V). (At random codes, which differ within a class as much as
-    between classes, the pull of the labels would be lost in beta B R'.) Each step is the exact minimizer given the
-    others, so the objective never rises. Then K classifiers for each view: ridge regression of B on Phi_m.
-
-    Reconstructed from text. Known are the parts: collective matrix factorization, similarity preserved between a real
-    and a binary factor, discrete codes, and classifiers as hash functions. Their weights, the rotation R, the kernel
-    features, the regression as classifier, the centered similarity, the division by N (so that alpha means the same for
-    any N), the start, the step bit by bit, and the fusion of several views (the sum of projections) are ours. `ridge`
-    was chosen on training rows of Wiki alone; alpha, beta and gamma were not tuned.
+    from random projections V of all features and B = sgn(V). Each step is the exact minimizer given the others, so the
+    objective never rises. Then K classifiers for each view: ridge regression of B on Phi_m.
 
     Parameters
     ----------
-    n_bits : code length, a multiple of 8.
-    alpha : weight of the similarity of labels; far below beta the codes stay near the first ones.
-    beta : weight of || B - V R ||^2.
-    gamma : weight of the squared norms.
-    ridge : of the classifiers; the features are between -1 and 1.
-    n_anchors : anchors P, random training rows, the same in all views.
-    max_iter : iterations; stops when no bit changes.
-    random_state : seed of the anchors and the first projections.
-    callback : called with (step, total, message), once per iteration.
+    n_bits, n_anchors, max_iter : int, default 64, 500 and 20
+        Code length, a multiple of 8; P random rows, the same in all views; iterations, at most.
+    alpha, beta, gamma : float, default 1, 1 and 0.01
+        Weights of the label similarity, of || B - V R ||^2, and of the squared norms.
+    ridge : float, default 0.1
+        Ridge of the classifiers; the features are between -1 and 1.
+    random_state, callback : optional
+        Seed; function called as callback(step, total, message) in every step.
 
     Attributes
     ----------
-    objective_ : the objective after every iteration.
+    objective_ : ndarray of shape (n_iterations,)
+        Objective after every iteration.
+
+    Notes
+    -----
+    Known: collective matrix factorization, similarity kept between a real and a binary factor, discrete codes, and
+    classifiers as hash functions. `ridge` was chosen on training rows of Wiki alone; the weights were not tuned.
+
+    References
+    ----------
+    X. Luo, P.-F. Zhang, Y. Wu, Z.-D. Chen, H.-J. Huang, X.-S. Xu. Asymmetric Discrete Cross-Modal Hashing. ICMR 2018.
+
+    Examples
+    --------
+    >>> import fusehash as fh
+    >>> data = fh.datasets.make_paired(n_samples=200, random_state=0)
+    >>> fh.hashers.ADCH(n_bits=16, random_state=0).fit(data.views, data.labels).codes_.shape
+    (200, 2)
     """
 
     method: ClassVar[str] = "adch"
@@ -72,10 +80,6 @@ class ADCH(CrossModalHasher):
         "n_anchors": integer(1),
         "max_iter": integer(1),
     }
-
-    objective_: Floats
-    features_: dict[str, RBFFeatures]
-    weights_: dict[str, Floats]
 
     def __init__(
         self,
@@ -105,15 +109,15 @@ class ADCH(CrossModalHasher):
         cosines = label_cosines(labels)
         L = cosines - cosines.mean(axis=0)
         scaled = [phi / (np.sqrt(np.mean(np.sum(phi**2, axis=1))) or 1.0) for phi in Phi.values()]
-        factors = Factors(scaled, L, self.alpha / views.n_rows, self.beta, self.gamma)
+        steps = ADCHSteps(scaled, L, self.alpha / views.n_rows, self.beta, self.gamma)
         V = random_projections(scaled, self.n_bits, rng_for(self._seed, "V"))
         B = signs_of(V)
         losses = []
         for i in range(self.max_iter):
-            U, R = factors.bases(V), rotation(V, B)
-            V = factors.latent(U, R, B)
-            before, B = B, factors.codes(V, R, B)
-            losses.append(factors.objective(U, R, V, B))
+            U, R = steps.bases(V), rotation(V, B)
+            V = steps.latent(U, R, B)
+            before, B = B, steps.codes(V, R, B)
+            losses.append(steps.objective(U, R, V, B))
             self._report(i + 1, self.max_iter, f"objective {losses[-1]:.6g}")
             if np.array_equal(before, B):
                 break
@@ -123,11 +127,8 @@ class ADCH(CrossModalHasher):
         }
         self.objective_ = np.array(losses)
 
-    def _project_block(self, block: Floats, view: str) -> Floats:
-        return self.features_[view](block) @ self.weights_[view]
 
-
-class Factors:
+class ADCHSteps:
     """The steps; `alpha` is already divided by N here."""
 
     def __init__(self, Phi: list[Floats], L: Floats, alpha: float, beta: float, gamma: float) -> None:
@@ -155,11 +156,11 @@ class Factors:
         """One sweep over the bits, each the best given the others."""
         K = B.shape[1]
         B = B.copy()
-        wanted = self.alpha * K * self.similarities(V) + self.beta * (V @ R)
+        target = self.alpha * K * self.similarities(V) + self.beta * (V @ R)
         gram = self.alpha * (V.T @ V)
         for k in range(K):
             others = B @ gram[:, k] - B[:, k] * gram[k, k]
-            B[:, k] = signs_of(wanted[:, k] - others)
+            B[:, k] = signs_of(target[:, k] - others)
         return B
 
     def objective(self, U: list[Floats], R: Floats, V: Floats, B: Floats) -> float:

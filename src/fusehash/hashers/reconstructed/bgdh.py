@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from fusehash import bits
 from fusehash.hashers.agsfh.paper import settled
 from fusehash.hashers.base import Progress
-from fusehash.hashers.linear import CenteredViews, LinearHasher
+from fusehash.hashers.linear import CenteredViews, LinearHasher, random_weights, ridge_penalty
 from fusehash.numerics.anchors import anchor_weights, choose_anchors, to_sparse
 from fusehash.numerics.simplex import project_rows
 from fusehash.parameters import Rule, integer, real, rng_for
@@ -35,22 +35,39 @@ class BGDH(LinearHasher):
         w   :  projection of -V / (2 mu K E) onto the simplex                    exact
         B   :  F = sum_m X_m W_m + beta N H diag(w / delta^2) H'B,   then +1 for the N / 2 largest entries of each
                column of F and -1 for the others. The graph term is concave in B; F is the slope of its tangent, an
-               upper bound, which this B minimizes under the balance: a surrogate, but one that cannot raise the
-               objective.
-
-    Known from the sentence: hypergraph and binary codes are learned simultaneously, the codes discretely.
-    Reconstructed: everything else. Vertex degrees are not normalized, so that w enters linearly and has an exact step.
-    Unseen items get sgn((x - mean) W_m), which is not forced to be balanced.
+               upper bound, which this B minimizes under the balance, so the objective cannot rise.
 
     Parameters
     ----------
-    n_bits : code length, a multiple of 8.
-    hypergraph_weight : beta, relative to the regression.
-    spread : mu; large values keep the weights of the hyperedges equal, small ones choose a few hyperedges that agree.
-    n_anchors, n_neighbors : P (at most N), and how many hyperedges each item is in, for each view.
-    ridge : relative to the mean diagonal of X'X.
-    max_iter, tol : iterations; stops when the objective changes by no more than tol (relative).
-    random_state, callback : as in AGSFH.
+    n_bits, n_anchors, n_neighbors : int, default 64, 200 and 3
+        Code length, a multiple of 8; P (at most N); the hyperedges that each item is in, per view.
+    hypergraph_weight, spread : float, default 0.5
+        beta, relative to the regression; mu, which keeps the weights of the hyperedges equal where it is large.
+    ridge, max_iter, tol : float, default 1e-6; int, default 20; float, default 1e-5
+        Relative ridge; stop after so many iterations or when the objective changes by no more than `tol` (relative).
+    random_state, callback : optional
+        Seed; function called as callback(step, total, message) in every step.
+
+    Attributes
+    ----------
+    edge_weights_, objective_ : ndarray
+        w; the objective after every iteration.
+
+    Notes
+    -----
+    Known: hypergraph and codes are learned together, the codes discretely. Vertex degrees are not normalized, so that w
+    enters linearly and has an exact step. New items get sgn((x - mean) W_m), which is not forced to be balanced.
+
+    References
+    ----------
+    Hypergraph-based Discrete Hashing (BGDH), 2018.
+
+    Examples
+    --------
+    >>> import fusehash as fh
+    >>> data = fh.datasets.make_paired(n_samples=200, random_state=0)
+    >>> fh.hashers.BGDH(n_bits=16, random_state=0).fit(data.views).codes_.shape
+    (200, 2)
     """
 
     method: ClassVar[str] = "bgdh"
@@ -64,9 +81,6 @@ class BGDH(LinearHasher):
         "max_iter": integer(1),
         "tol": real(),
     }
-
-    edge_weights_: Floats
-    objective_: Floats
 
     def __init__(
         self,
@@ -99,11 +113,7 @@ class BGDH(LinearHasher):
         n_anchors = min(self.n_anchors, views.n_rows)
         anchors = choose_anchors(views, n_anchors, "random", rng_for(self._seed, "anchors"))
         edges = Hyperedges.around(views, anchors, min(self.n_neighbors, n_anchors))
-        w = np.full(edges.n_edges, 1.0 / edges.n_edges)
-        rng = rng_for(self._seed, "W")
-        W = {}
-        for name, d in views.n_features.items():
-            W[name] = rng.standard_normal((d, self.n_bits)) / np.sqrt(np.trace(data.sums[name].gram))
+        W = random_weights(data, self.n_bits, rng_for(self._seed, "W"))
         B = balanced(data.project(slice(None), W))
         XB = {name: data.block(name, slice(None)).T @ B for name in views}
         beta = self.hypergraph_weight * views.n_rows
@@ -113,8 +123,8 @@ class BGDH(LinearHasher):
             w = edge_weights(edges.variation(B), self.spread, self.n_bits)
             B = balanced(data.project(slice(None), W) + beta * edges.smooth(B, w))
             XB = {name: data.block(name, slice(None)).T @ B for name in views}
-            loss = data.regression_loss(W, XB, B.size) + self._penalty(data, W)
-            loss += beta * float(w @ edges.variation(B) + self.spread * self.n_bits * edges.n_edges * (w @ w))
+            loss = data.regression_loss(W, XB, B.size) + ridge_penalty(data, W)
+            loss += beta * float(w @ edges.variation(B) + self.spread * self.n_bits * len(w) * (w @ w))
             losses.append(np.array([loss]))
             self._report(step + 1, self.max_iter, f"loss {loss:.6g}")
             if settled(losses, self.tol):
@@ -124,11 +134,6 @@ class BGDH(LinearHasher):
         self.weights_ = data.regress(XB)
         self.edge_weights_ = w
         self.objective_ = np.concatenate(losses)
-
-    def _penalty(self, data: CenteredViews, W: dict[str, Floats]) -> float:
-        """sum_m r_m ||W_m||^2."""
-        means = {name: np.trace(total.gram) / len(total.gram) for name, total in data.sums.items()}
-        return float(sum(self.ridge * means[name] * np.sum(weights**2) for name, weights in W.items()))
 
 
 @dataclass(frozen=True)
@@ -152,10 +157,6 @@ class Hyperedges:
         sizes = np.asarray(H.sum(axis=0)).ravel()
         return cls(sp.csr_matrix(H[:, sizes > 0]), sizes[sizes > 0])
 
-    @property
-    def n_edges(self) -> int:
-        return len(self.sizes)
-
     def variation(self, B: Floats) -> Floats:
         """V_e = K - ||h_e'B||^2 / delta_e^2 for every hyperedge."""
         sums = self.H.T @ B
@@ -163,8 +164,7 @@ class Hyperedges:
 
     def smooth(self, B: Floats, w: Floats) -> Floats:
         """H diag(w / delta^2) H'B."""
-        smoothed: Floats = self.H @ ((w / self.sizes**2)[:, None] * (self.H.T @ B))
-        return smoothed
+        return np.asarray(self.H @ ((w / self.sizes**2)[:, None] * (self.H.T @ B)))
 
 
 def edge_weights(variation: Floats, spread: float, n_bits: int) -> Floats:

@@ -40,21 +40,39 @@ class CSGH(LinearHasher):
         Q   :  (sum_m Y_m'Y_m / N + g I)^-1 sum_m Y_m'B / N
         B   :  sgn(sum_m Y_m Q)
 
-    Known from the abstract: a subspace of its own for each view, one shared map to Hamming space, a Laplacian term for
-    each view, a graph-based correlation between the views, alternating closed forms. Reconstructed: everything else.
-    The correlation is written as a squared distance along the edges (and not as a trace to be maximized, which has no
-    lower bound); the graphs are anchor graphs; the settings are ours.
-
     Parameters
     ----------
-    n_bits : code length, a multiple of 8.
-    n_components : r, the dimension of the subspaces; None takes n_bits.
-    graph_weight : a, the weight of the Laplacians.
-    cross_weight : b, the weight of the correlation between the views.
-    n_anchors, n_neighbors : random training pairs as anchors (at most N), and how many of them each item is joined to.
-    ridge : g.
-    max_iter, tol : iterations; stops when the objective changes by no more than tol (relative).
-    random_state, n_threads, callback : as in AGSFH.
+    n_bits, n_anchors, n_neighbors : int, default 64, 300 and 5
+        Code length, a multiple of 8; random training pairs as anchors (at most N); anchors that each item is joined to.
+    n_components : int, optional
+        r, the dimension of the subspaces; n_bits by default.
+    graph_weight, cross_weight : float, default 0.1
+        a, the weight of the Laplacians; b, the weight of the correlation between the views.
+    ridge, max_iter, tol : float, default 1e-3; int, default 20; float, default 1e-5
+        g; stop after so many iterations or when the objective changes by no more than `tol` (relative).
+    random_state, n_threads, callback : optional
+        Seed; threads of `fit` (all cores by default); function called as callback(step, total, message).
+
+    Attributes
+    ----------
+    objective_ : ndarray of shape (n_iterations,)
+        Objective after every iteration.
+
+    Notes
+    -----
+    Known: a subspace per view, one shared map to Hamming space, a Laplacian per view, a graph-based correlation between
+    the views, alternating closed forms. The correlation is a squared distance, since a trace has no bound.
+
+    References
+    ----------
+    Collaborative Subspace Graph Hashing for Cross-modal Retrieval. ICMR 2018.
+
+    Examples
+    --------
+    >>> import fusehash as fh
+    >>> data = fh.datasets.make_paired(n_samples=200, random_state=0)
+    >>> fh.hashers.CSGH(n_bits=16, random_state=0).fit(data.views).codes_.shape
+    (200, 2)
     """
 
     method: ClassVar[str] = "csgh"
@@ -71,8 +89,6 @@ class CSGH(LinearHasher):
         "max_iter": integer(1),
         "tol": real(),
     }
-
-    objective_: Floats
 
     def __init__(
         self,
@@ -110,17 +126,16 @@ class CSGH(LinearHasher):
         scale = {name: float(np.sqrt(np.trace(data.sums[name].gram) / N)) for name in views}
         n_anchors = min(self.n_anchors, N)
         anchors = choose_anchors(views, n_anchors, "random", rng_for(self._seed, "anchors"))
-        graph = graph_sums(data, anchors, min(self.n_neighbors, n_anchors), scale)
+        within, graph = graph_sums(data, anchors, min(self.n_neighbors, n_anchors), scale)
         g = max(self.ridge, LEAST_RIDGE)
         steps = {
             name: SubspaceStep.of(
-                data.sums[name].gram / scale[name] ** 2 / N, graph.within[name], self.graph_weight, self.cross_weight, g
+                data.sums[name].gram / scale[name] ** 2 / N, within[name], self.graph_weight, self.cross_weight, g
             )
             for name in views
         }
-        across = {first: graph.across, second: graph.across.T}
+        across = {first: graph, second: graph.T}
         other = {first: second, second: first}
-
         r = self.n_components or self.n_bits
         Q = random_rotations(r, self.n_bits, rng_for(self._seed, "Q"))
         rng = rng_for(self._seed, "W")
@@ -136,9 +151,9 @@ class CSGH(LinearHasher):
             Q = shared_map(P, {name: steps[name].G for name in views}, targets, g)
             W = {name: P[name] @ Q / scale[name] for name in views}
             codes, XB = data.sign_step(W)
-            # With A_m the quadratic terms of P_m are tr(P_m'A_m P_m); what is left of the cross term is linear in each.
+            # tr(P_m'A_m P_m) holds the quadratic terms of P_m.
             smooth = sum(float(np.sum(P[name] * (steps[name].A @ P[name]))) for name in views)
-            smooth -= self.cross_weight * float(np.sum(P[first] * (graph.across @ P[second])))
+            smooth -= self.cross_weight * float(np.sum(P[first] * (graph @ P[second])))
             loss = data.regression_loss(W, XB, N * self.n_bits) / N + smooth + g * float(np.sum(Q * Q))
             losses.append(np.array([loss]))
             self._report(step + 1, self.max_iter, f"loss {loss:.6g}")
@@ -150,16 +165,10 @@ class CSGH(LinearHasher):
         self.objective_ = np.concatenate(losses)
 
 
-@dataclass(frozen=True)
-class GraphSums:
-    """What the objective needs of the graphs: X_m'S_m X_m / N for every view, and X_1'S X_2 / N."""
-
-    within: dict[str, Floats]
-    across: Floats
-
-
-def graph_sums(data: CenteredViews, anchors: dict[str, Floats], k: int, scale: dict[str, float]) -> GraphSums:
-    """One pass over row blocks for Z_m'1 and Z_m'X_l, from which all sums over the graphs follow."""
+def graph_sums(
+    data: CenteredViews, anchors: dict[str, Floats], k: int, scale: dict[str, float]
+) -> tuple[dict[str, Floats], Floats]:
+    """X_m'S_m X_m / N of every view, and X_1'S X_2 / N, from one pass over row blocks for Z_m'1 and Z_m'X_l."""
     names = data.views.names
 
     def of_block(rows: slice) -> dict[str, Floats]:
@@ -180,7 +189,7 @@ def graph_sums(data: CenteredViews, anchors: dict[str, Floats], k: int, scale: d
         parts = np.split(sums[name] * half[:, None], [cut], axis=1)  # Lambda_m^-1/2 Z_m' [X_1, X_2]
         within[name] = parts[i].T @ parts[i] / N
         across += parts[0].T @ parts[1] / (2.0 * N)
-    return GraphSums(within, across)
+    return within, across
 
 
 @dataclass(frozen=True)
@@ -209,5 +218,4 @@ def shared_map(P: dict[str, Floats], G: dict[str, Floats], targets: dict[str, Fl
     """Q = (sum_m Y_m'Y_m / N + g I)^-1 sum_m Y_m'B / N, with targets X_m'B / N."""
     gram = np.sum([P[name].T @ G[name] @ P[name] for name in P], axis=0)
     right = np.sum([P[name].T @ targets[name] for name in P], axis=0)
-    solution: Floats = cho_solve(cho_factor(gram + g * np.eye(len(gram)), lower=True), right)
-    return solution
+    return np.asarray(cho_solve(cho_factor(gram + g * np.eye(len(gram)), lower=True), right))

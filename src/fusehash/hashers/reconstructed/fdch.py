@@ -7,15 +7,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fusehash import bits
-from fusehash.hashers.base import CrossModalHasher, Progress
-from fusehash.hashers.baselines.rbf_features import RBFFeatures, anchor_features, balanced_codes
+from fusehash.hashers.base import Progress
+from fusehash.hashers.kernel import KernelHasher, anchor_features, balanced_codes
 from fusehash.numerics.linalg import damped_solver, solve_ridge
 from fusehash.numerics.rotation import signs_of
 from fusehash.parameters import Rule, integer, real, rng_for
 from fusehash.views import Floats, PairedViews
 
 
-class FDCH(CrossModalHasher):
+class FDCH(KernelHasher):
     """Codes are regressed from labels, with a drift, and from kernel features of every view.
 
         min || B - Y G - 1 t' ||^2 + label_ridge ||G||^2 + mu sum_m (|| B - Phi_m W_m ||^2 + ridge ||W_m||^2)
@@ -28,31 +28,38 @@ class FDCH(CrossModalHasher):
         W_m = (Phi_m'Phi_m + ridge I)^-1 Phi_m'B
         B   = sgn(Y G + 1 t' + mu sum_m Phi_m W_m)
 
-    from random B in which every bit is +1 for half of the rows. An item seen in view m gets sgn(Phi_m(x) W_m).
-    Going from labels to codes makes the step for B a plain sign, without a loop over bits.
-
-    With a small mu, items of equal labels get equal codes: `codes_` then has as many different rows as there are
-    different sets of labels.
-
-    Reconstructed from text. The abstract gives the regression from labels to codes and the drift. The term of the
-    views, its kernel features (bandwidth: twice the mean squared distance to the anchors), the settings and the start
-    are those of related methods (supervised discrete hashing and its fast form), and the fusion of several views, the
-    sum of projections, is ours. `ridge` was chosen on training rows of Wiki alone.
+    from random balanced B. A query is sgn(Phi_m(x) W_m). With a small mu, items of equal labels get equal codes.
 
     Parameters
     ----------
-    n_bits : code length, a multiple of 8.
-    mu : weight of the views.
-    label_ridge : weight of ||G||^2.
-    ridge : weight of ||W_m||^2; the features are between -1 and 1.
-    n_anchors : anchors P, random training rows, the same in all views.
-    max_iter : iterations; stops when no bit changes.
-    random_state : seed of the anchors and the first codes.
-    callback : called with (step, total, message), once per iteration.
+    n_bits, n_anchors, max_iter : int, default 64, 500 and 10
+        Code length, a multiple of 8; P random rows, the same in all views; iterations, at most.
+    mu, label_ridge, ridge : float, default 0.01, 1 and 0.1
+        Weights of the views, of ||G||^2, and of ||W_m||^2; the features are between -1 and 1.
+    random_state, callback : optional
+        Seed; function called as callback(step, total, message) in every step.
 
     Attributes
     ----------
-    objective_ : the objective after every iteration.
+    objective_ : ndarray of shape (n_iterations,)
+        Objective after every iteration.
+
+    Notes
+    -----
+    Known: the regression from labels to codes and the drift. The term of the views, its features and the settings come
+    from supervised discrete hashing; the fusion of views is ours. `ridge` was chosen on training rows of Wiki alone.
+
+    References
+    ----------
+    X. Liu, X. Nie, W. Zeng, C. Cui, L. Zhu, Y. Yin. Fast Discrete Cross-modal Hashing with Regressing from Semantic
+    Labels. ACM MM 2018.
+
+    Examples
+    --------
+    >>> import fusehash as fh
+    >>> data = fh.datasets.make_paired(n_samples=200, random_state=0)
+    >>> fh.hashers.FDCH(n_bits=16, random_state=0).fit(data.views, data.labels).codes_.shape
+    (200, 2)
     """
 
     method: ClassVar[str] = "fdch"
@@ -65,10 +72,6 @@ class FDCH(CrossModalHasher):
         "n_anchors": integer(1),
         "max_iter": integer(1),
     }
-
-    objective_: Floats
-    features_: dict[str, RBFFeatures]
-    weights_: dict[str, Floats]
 
     def __init__(
         self,
@@ -108,12 +111,8 @@ class FDCH(CrossModalHasher):
             if np.array_equal(before, B):
                 break
         self.codes_ = bits.pack(B)
-        # The functions of the last codes.
         self.weights_ = {name: solve_ridge(solvers[name], phi.T @ B) for name, phi in Phi.items()}
         self.objective_ = np.array(losses)
-
-    def _project_block(self, block: Floats, view: str) -> Floats:
-        return self.features_[view](block) @ self.weights_[view]
 
     def _codes(self, from_labels: Floats, Phi: dict[str, Floats], W: dict[str, Floats]) -> Floats:
         """B = sgn(Y G + 1 t' + mu sum_m Phi_m W_m)."""

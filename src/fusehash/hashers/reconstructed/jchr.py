@@ -9,7 +9,7 @@ import numpy as np
 from fusehash import bits
 from fusehash.hashers.agsfh.paper import settled
 from fusehash.hashers.base import Progress
-from fusehash.hashers.linear import CenteredViews, LinearHasher, sum_parts
+from fusehash.hashers.linear import CenteredViews, LinearHasher, random_weights, ridge_penalty, sum_parts
 from fusehash.numerics.parallel import map_blocks
 from fusehash.numerics.rotation import signs_of
 from fusehash.parameters import Rule, integer, real, rng_for
@@ -29,21 +29,38 @@ class JCHR(LinearHasher):
                     -2 sum_m |u_m + a b| up to a constant; comparing b = +1 with b = -1 gives
                     B = sgn(sum_m clip(X_m W_m, -a, a)),     B_m = sgn(X_m W_m + a B)
 
-    So a view has a say of at most a in a bit, and keeps its own bit where it is surer than that. The loop starts from
-    fully coupled codes, B = B_m = sgn(sum_m X_m W_m) with random W_m. Items seen in every view are hashed by the same
-    formula as the unified codes.
-
-    Known from the sentence: data of each view are embedded in a binary space of their own, and unified codes come from
-    these. Reconstructed: the loss (least squares), the coupling and all settings. The original may have more terms; a
-    graph term is left out.
+    So a view has a say of at most a in a bit. The loop starts from B = B_m = sgn(sum_m X_m W_m) with random W_m.
 
     Parameters
     ----------
-    n_bits : code length, a multiple of 8.
-    coupling : a, the price of a bit that differs from the unified one (times 4).
-    ridge : relative to the mean diagonal of X'X.
-    max_iter, tol : iterations; stops when the objective changes by no more than tol (relative).
-    random_state, n_threads, callback : as in AGSFH.
+    n_bits : int, default 64
+        Code length, a multiple of 8.
+    coupling : float, default 0.5
+        a, a quarter of the price of a bit that differs from the unified one.
+    ridge, max_iter, tol : float, default 1e-6; int, default 30; float, default 1e-5
+        Relative ridge; stop after so many iterations or when the objective changes by no more than `tol` (relative).
+    random_state, n_threads, callback : optional
+        Seed; threads of `fit` (all cores by default); function called as callback(step, total, message).
+
+    Attributes
+    ----------
+    objective_ : ndarray of shape (n_iterations,)
+        Objective after every iteration.
+
+    Notes
+    -----
+    Known: each view is embedded in its own binary space, and unified codes come from these. The rest is ours.
+
+    References
+    ----------
+    Joint Coupled-Hashing Representation for Cross-Modal Retrieval, 2016.
+
+    Examples
+    --------
+    >>> import fusehash as fh
+    >>> data = fh.datasets.make_paired(n_samples=200, random_state=0)
+    >>> fh.hashers.JCHR(n_bits=16, random_state=0).fit(data.views).codes_.shape
+    (200, 2)
     """
 
     method: ClassVar[str] = "jchr"
@@ -54,9 +71,6 @@ class JCHR(LinearHasher):
         "max_iter": integer(1),
         "tol": real(),
     }
-
-    coupling_: float
-    objective_: Floats
 
     def __init__(
         self,
@@ -83,10 +97,7 @@ class JCHR(LinearHasher):
         data = CenteredViews.of(views, self.ridge, self.n_threads)
         data.warn_if_rank_below(self.n_bits, type(self).__name__)
         self.coupling_ = float(self.coupling)
-        rng = rng_for(self._seed, "W")
-        W = {}
-        for name, d in views.n_features.items():  # every view has the same say in the first codes
-            W[name] = rng.standard_normal((d, self.n_bits)) / np.sqrt(np.trace(data.sums[name].gram))
+        W = random_weights(data, self.n_bits, rng_for(self._seed, "W"))
         B = np.zeros((views.n_rows, self.n_bits), np.int8)
         XB, apart = self._code_step(data, W, B, np.inf)
         losses: list[Floats] = []
@@ -94,9 +105,7 @@ class JCHR(LinearHasher):
             if step:
                 XB, apart = self._code_step(data, W, B, self.coupling_)
             W = data.regress(XB)
-            ridges = {name: self.ridge * np.trace(total.gram) / len(total.gram) for name, total in data.sums.items()}
-            loss = data.regression_loss(W, XB, B.size) + 4.0 * self.coupling_ * apart
-            loss += sum(float(ridges[name] * np.sum(weights**2)) for name, weights in W.items())
+            loss = data.regression_loss(W, XB, B.size) + 4.0 * self.coupling_ * apart + ridge_penalty(data, W)
             losses.append(np.array([loss]))
             self._report(step + 1, self.max_iter, f"loss {loss:.6g}")
             if settled(losses, self.tol):
@@ -113,11 +122,11 @@ class JCHR(LinearHasher):
 
         def of_block(rows: slice) -> tuple[dict[str, Floats], int]:
             X = {name: data.block(name, rows) for name in data.views}
-            unified, own = coupled_codes([X[name] @ W[name] for name in X], coupling)
+            unified, per_view = coupled_codes([X[name] @ W[name] for name in X], coupling)
             B[rows] = unified
             return (
-                {name: X[name].T @ codes for name, codes in zip(X, own, strict=True)},
-                sum(int(np.sum(codes != unified)) for codes in own),
+                {name: X[name].T @ codes for name, codes in zip(X, per_view, strict=True)},
+                sum(int(np.sum(codes != unified)) for codes in per_view),
             )
 
         parts = list(map_blocks(of_block, data.views.blocks(), self.n_threads))

@@ -9,8 +9,8 @@ import numpy as np
 from fusehash import bits
 from fusehash.hashers.agsfh.paper import settled
 from fusehash.hashers.base import Progress
+from fusehash.hashers.canonical import canonical_directions
 from fusehash.hashers.linear import CenteredViews, LinearHasher
-from fusehash.hashers.random_rotation import canonical_directions
 from fusehash.numerics.linalg import solve_ridge
 from fusehash.numerics.rotation import random_rotations, signs_of
 from fusehash.parameters import Rule, integer, real, rng_for
@@ -35,23 +35,41 @@ class PDH(LinearHasher):
         B_m      :  sgn(f(U_l) + s f(U_m) + 4 rho Y_m),   f(u) = h(-u) - h(u)       exact, entry by entry
         Y_m      :  sqrt(N) times the polar factor of B_m - mean                    exact
 
-    It starts from the signs of randomly rotated canonical variates. The unified code is sgn(U_1 + U_2); the description
-    that this follows has no unified code and hashes both sides of a search by their own view.
-
-    Known: classifiers of one view are trained on the bits of the other in turn, from a start by CCA, with bits that are
-    decorrelated in between. Reconstructed: that this is one objective. There, bits are sgn(U_m) by definition and
-    decorrelated codes replace them, which has no objective that falls; here s and rho weigh the two. The hinge is
-    squared and all bits are trained together.
+    It starts from the signs of randomly rotated canonical variates. The unified code is sgn(U_1 + U_2).
 
     Parameters
     ----------
-    n_bits : code length, a multiple of 8.
-    self_weight : s, the weight of a view's own bits beside the predicted ones.
-    decorrelation : rho, the weight of balance and decorrelation; with little of it the offsets c_m make bits constant.
-    n_inner : regressions in each classifier step.
-    ridge : relative to the mean diagonal of X'X; the inverse of a support vector machine's C.
-    max_iter, tol : iterations; stops when the objective changes by no more than tol (relative).
-    random_state, callback : as in AGSFH.
+    n_bits, n_inner : int, default 64 and 3
+        Code length, a multiple of 8; regressions in each classifier step.
+    self_weight, decorrelation : float, default 0.5 and 0.3
+        s; rho, the weight of balance and decorrelation: with little of it the offsets c_m make bits constant.
+    ridge, max_iter, tol : float, default 1e-3; int, default 20; float, default 1e-4
+        Relative ridge; stop after so many iterations or when the objective changes by no more than `tol` (relative).
+    random_state, callback : optional
+        Seed; function called as callback(step, total, message) in every step.
+
+    Attributes
+    ----------
+    offsets_ : dict of str to ndarray
+        c_m of every view.
+    objective_ : ndarray of shape (n_iterations,)
+        Objective after every iteration.
+
+    Notes
+    -----
+    Known: classifiers of one view are trained on the bits of the other in turn, from a start by CCA, with bits that are
+    decorrelated in between. That this is one objective, the squared hinge and the joint training of bits are ours.
+
+    References
+    ----------
+    M. Rastegari, J. Choi, S. Fakhraei, H. Daume III, L. S. Davis. Predictable Dual-View Hashing. ICML 2013.
+
+    Examples
+    --------
+    >>> import fusehash as fh
+    >>> data = fh.datasets.make_paired(n_samples=200, random_state=0)
+    >>> fh.hashers.PDH(n_bits=16, random_state=0).fit(data.views).codes_.shape
+    (200, 2)
     """
 
     method: ClassVar[str] = "pdh"
@@ -66,9 +84,6 @@ class PDH(LinearHasher):
         "max_iter": integer(1),
         "tol": real(),
     }
-
-    offsets_: dict[str, Floats]
-    objective_: Floats
 
     def __init__(
         self,
@@ -128,19 +143,18 @@ class PDH(LinearHasher):
 
     def _start(self, data: CenteredViews) -> dict[str, Floats]:
         """Canonical directions, randomly rotated; several rotations where there are more bits than directions."""
-        # Of the generalized problem's directions those beyond the narrower view are not correlated.
         directions = canonical_directions(data, min(self.n_bits, *data.views.n_features.values()))
         r = next(iter(directions.values())).shape[1]
         R = random_rotations(r, self.n_bits, rng_for(self._seed, "rotation"))
         return {name: A @ R for name, A in directions.items()}
 
     def _loss(
-        self, data: CenteredViews, name: str, W: Floats, U: Floats, target: Floats, own: Floats, Y: Floats
+        self, data: CenteredViews, name: str, W: Floats, U: Floats, target: Floats, current: Floats, Y: Floats
     ) -> float:
         gram, s = data.sums[name].gram, self.self_weight
         penalty = (1.0 + s) * self.ridge * np.trace(gram) / len(gram) * np.sum(W * W)
-        correlated = 2.0 * self.decorrelation * (own.size - np.sum(own * Y))
-        return float(hinge(target * U).sum() + s * hinge(own * U).sum() + penalty + correlated)
+        correlated = 2.0 * self.decorrelation * (current.size - np.sum(current * Y))
+        return float(hinge(target * U).sum() + s * hinge(current * U).sum() + penalty + correlated)
 
     def _project_block(self, block: Floats, view: str) -> Floats:
         return super()._project_block(block, view) + self.offsets_[view]
@@ -151,16 +165,16 @@ def hinge(Z: Floats) -> Floats:
     return np.maximum(0.0, 1.0 - Z) ** 2
 
 
-def margin_targets(U: Floats, target: Floats, own: Floats, self_weight: float) -> Floats:
+def margin_targets(U: Floats, target: Floats, current: Floats, self_weight: float) -> Floats:
     """(T_l + s T_m) / (1 + s), T = B * max(1, B * U): what lies beyond the margin already stays where it is."""
     T = target * np.maximum(1.0, target * U)
-    T += self_weight * (own * np.maximum(1.0, own * U))
+    T += self_weight * (current * np.maximum(1.0, current * U))
     return T / (1.0 + self_weight)
 
 
-def predicted_bits(other: Floats, own: Floats, Y: Floats, self_weight: float, decorrelation: float) -> Floats:
+def predicted_bits(other: Floats, U: Floats, Y: Floats, self_weight: float, decorrelation: float) -> Floats:
     """The signs b that minimize h(b u_l) + s h(b u_m) - 2 rho b y, entry by entry."""
-    gain = hinge(-other) - hinge(other) + self_weight * (hinge(-own) - hinge(own))
+    gain = hinge(-other) - hinge(other) + self_weight * (hinge(-U) - hinge(U))
     return signs_of(gain + 4.0 * decorrelation * Y)
 
 

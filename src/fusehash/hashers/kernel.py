@@ -1,7 +1,4 @@
-"""What the supervised methods share: RBF similarities to anchors as features, k-means, label rows of unit length.
-
-phi_j(x) = exp(-||x - t_j||^2 / bandwidth) - offset_j
-"""
+"""Kernel hash functions sgn(phi(x) W) on RBF similarities to anchors, and what supervised methods share."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fusehash.files import storable
+from fusehash.hashers.base import CrossModalHasher
 from fusehash.hashers.linear import centered_matrices
 from fusehash.numerics.anchors import squared_distances
 from fusehash.views import Floats, PairedViews
@@ -19,7 +17,7 @@ from fusehash.views import Floats, PairedViews
 @storable
 @dataclass(frozen=True)
 class RBFFeatures:
-    """The map from raw rows to features: `origin` is the training mean, the anchors are relative to it."""
+    """phi_j(x) = exp(-||x - t_j||^2 / bandwidth) - offset_j; the anchors t_j are relative to the training mean."""
 
     origin: Floats
     anchors: Floats  # (P, d)
@@ -49,10 +47,24 @@ class RBFFeatures:
         return cls(origin, anchors, plain.bandwidth, offset), features - offset
 
 
-def label_cosines(labels: Floats) -> Floats:
-    """Rows of labels scaled to unit length: L L' holds the cosines. A row without labels stays zero."""
-    norms = np.linalg.norm(labels, axis=1, keepdims=True)
-    return labels / np.where(norms > 0.0, norms, 1.0)
+class KernelHasher(CrossModalHasher):
+    """A method whose hash functions are linear in RBF features: `weights_[view]` is W_m (P x K)."""
+
+    features_: dict[str, RBFFeatures]
+    weights_: dict[str, Floats]
+
+    def _project_block(self, block: Floats, view: str) -> Floats:
+        return self.features_[view](block) @ self.weights_[view]
+
+
+def anchor_features(
+    views: PairedViews, n_anchors: int, rng: np.random.Generator
+) -> tuple[dict[str, RBFFeatures], dict[str, Floats]]:
+    """Centered RBF similarities to the same random training rows in every view: the maps, and those of the rows."""
+    X, means = centered_matrices(views)
+    rows = np.sort(rng.choice(views.n_rows, min(n_anchors, views.n_rows), replace=False))
+    both = {name: RBFFeatures.centered(x, means[name], x[rows]) for name, x in X.items()}
+    return {name: rbf for name, (rbf, _) in both.items()}, {name: phi for name, (_, phi) in both.items()}
 
 
 def k_means(X: Floats, n_clusters: int, rng: np.random.Generator, max_iter: int = 100) -> Floats:
@@ -73,14 +85,10 @@ def k_means(X: Floats, n_clusters: int, rng: np.random.Generator, max_iter: int 
     return centers
 
 
-def anchor_features(
-    views: PairedViews, n_anchors: int, rng: np.random.Generator
-) -> tuple[dict[str, RBFFeatures], dict[str, Floats]]:
-    """Centered RBF similarities to the same random training rows in every view: the maps, and those of the rows."""
-    X, means = centered_matrices(views)
-    rows = np.sort(rng.choice(views.n_rows, min(n_anchors, views.n_rows), replace=False))
-    both = {name: RBFFeatures.centered(x, means[name], x[rows]) for name, x in X.items()}
-    return {name: found for name, (found, _) in both.items()}, {name: phi for name, (_, phi) in both.items()}
+def label_cosines(labels: Floats) -> Floats:
+    """Rows of labels scaled to unit length: L L' holds the cosines. A row without labels stays zero."""
+    norms = np.linalg.norm(labels, axis=1, keepdims=True)
+    return labels / np.where(norms > 0.0, norms, 1.0)
 
 
 def balanced_codes(n_rows: int, n_bits: int, rng: np.random.Generator) -> Floats:

@@ -1,9 +1,10 @@
-"""Directions that several views share: the eigenproblem behind CVH, supervised CVH and CCA-ITQ.
+"""Generalized canonical correlation analysis: the directions that several views share.
 
     max  sum_{m != n} tr A_m'X_m' S X_n A_n      s.t.  sum_m A_m'(X_m'X_m + ridge I)A_m = I
 
-with S (N x N) the similarity of pairs. With S = I (a pair is similar to itself alone) it is canonical correlation
-analysis, and for more than two views its MAXVAR form. It is as large as the features, whatever the number of rows.
+S (N x N) is the similarity of pairs. With S = I (a pair is similar to itself alone) this is canonical correlation
+analysis, and its MAXVAR form for more than two views. The problem is as large as the features, whatever the number of
+rows. CVH and CCA-ITQ solve it by `shared_directions`. `canonical_directions` is the short form for a control.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import block_diag, eigh
 
-from fusehash.hashers.baselines.rbf_features import label_cosines
 from fusehash.hashers.linear import CenteredViews
+from fusehash.numerics.linalg import top_eigenpairs, whitening
 from fusehash.numerics.parallel import map_blocks
-from fusehash.views import Floats
+from fusehash.views import Floats, PairedViews
 
 # Eigenvalues of a Gram matrix below this share of the largest are rounding errors.
 RANK_TOL = 1e-10
@@ -28,17 +29,12 @@ SHARE_TOL, AGREEMENT_TOL = 1e-10, 1e-9
 
 @dataclass
 class SharedDirections:
-    """Per view a map (d_m x r) to variates of unit variance, the directions that are shared most first.
+    """Per view a map to variates of unit variance; the directions that are shared most come first."""
 
-    agreement : (r,) the eigenvalues / (M - 1); for S = I and two views the canonical correlations
-    seen : view -> (r,) whether the view takes part in a direction; where it does not, its column is 0
-    basis : view -> (d_m, rank), white variates that span the view
-    """
-
-    maps: dict[str, Floats]
-    agreement: Floats
-    seen: dict[str, NDArray[np.bool_]]
-    basis: dict[str, Floats]
+    maps: dict[str, Floats]  # view -> (d_m, r)
+    agreement: Floats  # (r,) the eigenvalues / (M - 1); for S = I and two views the canonical correlations
+    seen: dict[str, NDArray[np.bool_]]  # view -> (r,) whether it takes part in a direction; if not, its column is 0
+    basis: dict[str, Floats]  # view -> (d_m, rank), white variates that span the view
 
     @property
     def n_shared(self) -> int:
@@ -46,13 +42,12 @@ class SharedDirections:
         return int(np.sum(np.sum(list(self.seen.values()), axis=0) >= 2))
 
 
-def joint_sums(data: CenteredViews, labels: Floats | None = None) -> tuple[Floats, Floats]:
+def joint_sums(data: CenteredViews, E: Floats | None = None) -> tuple[Floats, Floats]:
     """X'X and X'SX of the views side by side, X = [X_1 ... X_M], in one pass over the rows.
 
-    Without labels S = I. With labels S = EE' + I, where E are the label rows scaled to norm 1: similar are pairs with
-    common labels, and a pair to itself once more. S is never formed: X'EE'X = (X'E)(X'E)'.
+    Without E, S = I. With E, the label rows scaled to norm 1, S = EE' + I: similar are pairs with common labels, and a
+    pair to itself once more. S is never formed: X'EE'X = (X'E)(X'E)'.
     """
-    E = None if labels is None else label_cosines(labels)
 
     def of_block(rows: slice) -> list[Floats]:
         X = np.hstack([data.block(name, rows) for name in data.views])
@@ -67,13 +62,12 @@ def joint_sums(data: CenteredViews, labels: Floats | None = None) -> tuple[Float
 
 def shared_directions(data: CenteredViews, gram: Floats, similar: Floats) -> SharedDirections:
     """Solve the eigenproblem; directions along which the views contradict each other are left out."""
-    names, sizes = data.views.names, list(data.views.n_features.values())
-    spans = [slice(a, b) for a, b in pairwise(np.cumsum([0, *sizes]))]
+    names, spans = data.views.names, feature_spans(data.views)
     bases = [white_basis(gram[span, span], data.ridge) for span in spans]
     ranks = [basis.shape[1] for basis in bases]
     T = block_diag(*bases)
-    own = block_diag(*[np.ones((r, r)) for r in ranks]) > 0
-    F = np.where(own, 0.0, T.T @ similar @ T) / (len(names) - 1)
+    same_view = block_diag(*[np.ones((r, r)) for r in ranks]) > 0
+    F = np.where(same_view, 0.0, T.T @ similar @ T) / (len(names) - 1)
     w, V = eigh((F + F.T) / 2.0)
     V = V[:, ::-1]
     # Along w = 0 each eigenvector belongs to one view; for w < 0 the views say opposite things.
@@ -83,6 +77,25 @@ def shared_directions(data: CenteredViews, gram: Floats, similar: Floats) -> Sha
         seen[name] = np.einsum("ij,ij->j", part, part) > SHARE_TOL
         maps[name] = np.where(seen[name], unit_variance(basis @ part, gram[span, span], data.views.n_rows), 0.0)
     return SharedDirections(maps, w[::-1][keep], seen, dict(zip(names, bases, strict=True)))
+
+
+def canonical_directions(data: CenteredViews, n_directions: int) -> dict[str, Floats]:
+    """The leading (d_m x r) maps for S = I by Cholesky whitening, which keeps dependent features.
+
+    V = top eigenvectors of T'X'X T,   T = diag(T_m),   T_m'(X_m'X_m + ridge I)T_m = I,   A_m = T_m V_m
+    """
+    gram, _ = joint_sums(data)
+    spans = feature_spans(data.views)
+    T = block_diag(*[whitening(gram[span, span], data.ridge) for span in spans])
+    w, V = top_eigenpairs(T.T @ gram @ T, min(n_directions, len(gram)))
+    A = T @ V[:, w > 1e-8 * w[0]]
+    n = data.views.n_rows
+    return {name: unit_variance(A[s], gram[s, s], n) for name, s in zip(data.views.names, spans, strict=True)}
+
+
+def feature_spans(views: PairedViews) -> list[slice]:
+    """The columns of every view in [X_1 ... X_M]."""
+    return [slice(a, b) for a, b in pairwise(np.cumsum([0, *views.n_features.values()]))]
 
 
 def white_basis(gram: Floats, ridge: float) -> Floats:
@@ -97,6 +110,6 @@ def white_basis(gram: Floats, ridge: float) -> Floats:
 
 
 def unit_variance(A: Floats, gram: Floats, n_rows: int) -> Floats:
-    """Columns scaled so that X A has unit variance; columns that see nothing become 0."""
+    """Columns scaled so that X A has unit variance; constant columns become 0."""
     spread = np.sqrt(np.maximum(np.einsum("ij,ij->j", A, gram @ A), 0.0) / n_rows)
     return A / np.where(spread > 1e-12 * spread.max(initial=0.0), spread, np.inf)

@@ -13,7 +13,7 @@ from fusehash.parameters import rng_for
 from fusehash.views import Floats, PairedViews
 
 
-class Features:
+class JointFeatures:
     """All centered features and the random starts of the factors, side by side in one matrix that is never held whole.
 
     A factor V = [X_1 ... X_M, starts] A is held as its coefficients A; `gram` is all that the products of such factors
@@ -29,7 +29,7 @@ class Features:
         self.n_threads: int | None = None
 
     @classmethod
-    def of(cls, views: PairedViews, starts: dict[str, int], seed: int, n_threads: int | None) -> Features:
+    def of(cls, views: PairedViews, starts: dict[str, int], seed: int, n_threads: int | None) -> JointFeatures:
         """Means in one pass over the data, the Gram matrix in a second; `starts` maps a factor to its columns."""
         means = {name: total.mean for name, total in gram_sums(views, n_threads).items()}
         data = cls(views, means, starts, seed)
