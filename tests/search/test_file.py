@@ -140,7 +140,9 @@ class Model:
         assert index.ids.tolist() == sorted(self.expected)
 
 
-STEPS = st.sampled_from(["add", "add", "add", "remove", "remove", "replace", "compact", "swap", "reopen", "check reader"])
+STEPS = st.sampled_from(
+    ["add", "add", "add", "remove", "remove", "replace", "compact", "swap", "reopen", "check reader"]
+)
 
 
 @settings(

@@ -6,10 +6,8 @@
 
 A call that adds codes writes a new block and merges the blocks before it that are no larger, as long as they fit into
 one: n codes added one by one are rewritten about log2(n) times, and blocks stay few. A call that removes or replaces
-rewrites the blocks that it touches. In the tables, the column of the revision is called `generation`.
-
-If an interrupted process left a log next to the file, everything is first read through a read-only connection, so that
-a damaged file is refused before the log is merged into it.
+rewrites the blocks that it touches. In the tables, the column of the revision is called `generation`. The functions at
+the end run inside a transaction; those that write return the state after it.
 """
 
 from __future__ import annotations
@@ -69,7 +67,7 @@ class FileStore(MemoryStore):
             create(path, _KIND, FileState(n_bits).write)
         self._database = Database(path, _KIND, timeout)
         self._identity = self._database.identity()
-        if log_size(path):
+        if log_size(path):  # of an interrupted process: a damaged file is refused before the log is merged into it
             with self._database.read_only_connection() as connection:
                 self._load(connection)
         self._version: tuple[int, int] | None = self._database.data_version()
@@ -182,9 +180,6 @@ class FileState:
         return replace(self, count=self.count + count, digest=self.digest + checksum & _DIGEST)
 
 
-# -- reading: the functions below run inside a transaction -------------------------------------------------------
-
-
 def _load(connection: Connection, state: FileState) -> CodeRows:
     """All rows of the file, checked."""
     # The size is taken from the blobs: a damaged count must not allocate the memory that it claims.
@@ -234,9 +229,6 @@ def _read_blocks(connection: Connection, state: FileState, which: str) -> Iterat
             raise DamageError(f"block {number} is damaged")
         matrix = np.frombuffer(codes, np.uint8).reshape(-1, state.n_bits // 8)
         yield number, checksum, np.frombuffer(ids, "<i8").astype(np.int64, copy=False), matrix
-
-
-# -- writing: each function returns the state after it -----------------------------------------------------------
 
 
 def _write_edit(connection: Connection, state: FileState, edit: Edit) -> FileState:

@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterator
-from types import TracebackType
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,6 @@ logger = logging.getLogger(__name__)
 
 _N_BITS, _K, _RADIUS, _THREADS = multiple_of(8, 1024), integer(1), integer(0), optional(integer(1))
 _ADDRESSES = f"an address that begins with one of {', '.join(server.SCHEMES)} and ://"
-_warm: set[int] = set()  # widths whose kernels this process has compiled or is compiling
 
 
 class HammingIndex:
@@ -360,9 +359,7 @@ class HammingIndex:
     def __enter__(self) -> HammingIndex:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -387,11 +384,9 @@ def _check_allowed(allowed: ArrayLike | None) -> NDArray[Any] | None:
     return chosen if chosen.dtype == bool else np.unique(check_ids(chosen))
 
 
+@cache
 def _warm_up(n_bits: int) -> None:
     """Compile the kernels of this width on another thread, once per process."""
-    if n_bits in _warm:
-        return
-    _warm.add(n_bits)
 
     def work() -> None:
         try:

@@ -31,7 +31,9 @@ class CodeRows:
     def __init__(self, n_bytes: int, size: int = 0, capacity: int = 0) -> None:
         capacity = max(size, capacity)
         self._ids = np.empty(capacity, np.int64)
-        self._codes = _aligned(capacity, n_bytes)
+        raw = np.empty(capacity * n_bytes + 64, np.uint8)
+        skip = -raw.ctypes.data % 64  # on a boundary of 64 bytes no vector straddles two cache lines
+        self._codes = raw[skip : skip + capacity * n_bytes].reshape(capacity, n_bytes)
         self.ids: Ids = self._ids[:size]
         self.codes: Codes = self._codes[:size]
 
@@ -141,16 +143,6 @@ class Edit:
     def last_id(self, before: int) -> int:
         """The highest id ever used, after the change."""
         return max(before, int(self.ids[-1])) if len(self.ids) else before
-
-
-def _aligned(rows: int, n_bytes: int) -> Codes:
-    """A matrix that begins on a boundary of 64 bytes, so that no vector straddles two cache lines."""
-    raw = np.empty(rows * n_bytes + 64, np.uint8)
-    skip = -raw.ctypes.data % 64
-    return raw[skip : skip + rows * n_bytes].reshape(rows, n_bytes)
-
-
-# -- checks ------------------------------------------------------------------------------------------------------
 
 
 def check_ids(ids: ArrayLike, count: int | None = None) -> Ids:

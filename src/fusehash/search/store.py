@@ -25,63 +25,36 @@ from fusehash.search.rows import NO_IDS, CodeRows, Distances, Edit, Ids, Ints, c
 class Store(Protocol):
     """Rows and searches over them. Codes and ids are checked before: equal lengths, no id twice, the right width.
 
-    `allowed` is None, a vector of ids without repetition, or a boolean mask over `ids`.
+    `allowed` is None, a vector of ids without repetition, or a boolean mask over `ids()`. Ids of `get`, `remove` and
+    `replace` must be in the index; those of the last two are ascending.
     """
 
     n_bits: int
 
-    def __len__(self) -> int:
-        """Number of codes."""
-
-    def __str__(self) -> str:
-        """Where the codes are, as "in ..."; never with a password."""
-
-    def ids(self) -> Ids:
-        """All ids, ascending."""
-
-    def here(self, ids: Ids) -> NDArray[Any]:
-        """Whether each id is in the index."""
-
-    def get(self, ids: Ids) -> Codes:
-        """The codes of some ids, all of which must be in the index."""
-
-    def blocks(self, size: int) -> Iterator[tuple[Ids, Codes]]:
-        """(ids, codes) in order of id, as they are now."""
-
-    def add(self, ids: Ids | None, codes: Codes) -> Ids:
-        """Add at least one code; without ids, count on from the highest one."""
-
-    def remove(self, ids: Ids) -> None:
-        """Remove at least one id; ascending, all of them in the index."""
-
-    def replace(self, ids: Ids, codes: Codes) -> None:
-        """Replace the code of at least one id; ascending, all of them in the index."""
-
+    def __len__(self) -> int: ...
+    def __str__(self) -> str: ...  # where the codes are, as "in ..."; never with a password
+    def ids(self) -> Ids: ...  # all of them, ascending
+    def here(self, ids: Ids) -> NDArray[Any]: ...  # whether each id is in the index
+    def get(self, ids: Ids) -> Codes: ...
+    def blocks(self, size: int) -> Iterator[tuple[Ids, Codes]]: ...  # in order of id, as they are now
+    def add(self, ids: Ids | None, codes: Codes) -> Ids: ...  # at least one; without ids, count on from the highest
+    def remove(self, ids: Ids) -> None: ...  # at least one
+    def replace(self, ids: Ids, codes: Codes) -> None: ...  # at least one
     def search(
         self, queries: Codes, k: int, allowed: NDArray[Any] | None, threads: int | None
-    ) -> tuple[Distances, Ids]:
-        """The nearest min(k, allowed codes) of every query."""
-
+    ) -> tuple[Distances, Ids]: ...  # min(k, allowed codes) columns
     def range_search(
         self, queries: Codes, radius: int, allowed: NDArray[Any] | None, threads: int | None
-    ) -> tuple[Ints, Distances, Ids]:
-        """Offsets, distances and ids of all codes at most `radius` away."""
-
-    def compact(self) -> None:
-        """Return unused space."""
-
-    def stats(self) -> dict[str, Any]:
-        """Numbers about the store; never with a password."""
-
-    def close(self) -> None:
-        """Release files and connections."""
+    ) -> tuple[Ints, Distances, Ids]: ...  # offsets, distances, ids
+    def compact(self) -> None: ...  # return unused space
+    def stats(self) -> dict[str, Any]: ...  # never with a password
+    def close(self) -> None: ...  # release files and connections
 
 
 class ServerStore(Store, Protocol):
     """A store on a server."""
 
-    def drop(self) -> None:
-        """Delete the index and all its codes."""
+    def drop(self) -> None: ...  # delete the index and all its codes
 
 
 class MemoryStore:

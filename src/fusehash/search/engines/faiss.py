@@ -40,7 +40,6 @@ class FaissEngine(Scan):
     def search(
         self, rows: CodeRows, queries: Codes, k: int, allowed: Ints | None = None, threads: int | None = None
     ) -> tuple[Distances, Ints]:
-        """The nearest `k` codes of every query, as far as faiss finds them."""
         if allowed is not None:
             return super().search(rows, queries, k, allowed, threads)
         faiss = require("faiss", "The faiss engine")

@@ -333,9 +333,7 @@ def select(stretch: Any, queries: Any, limit: int, capacity: int, results: Any) 
     query, mark = np.intp(queries.ctypes.data), np.intp(marks.ctypes.data)
     next_query, next_mark = len(word) * queries.itemsize, marks.shape[1] * 16
     counts = np.diff(offsets)
-    seeded = (
-        len(word) == 1 and lanes == 64 and min(chunk_size, stop - start) >= SAMPLE and counts.max() <= SAMPLE // 4
-    )
+    seeded = len(word) == 1 and lanes == 64 and min(chunk_size, stop - start) >= SAMPLE and counts.max() <= SAMPLE // 4
     for first in range(start, stop, chunk_size):
         chunk = _present(codes, rows, first, min(chunk_size, stop - first), planes, n_queries < GROUP)
         if seeded and first == start:

@@ -24,7 +24,6 @@ class NumpyEngine:
     def search(
         self, rows: CodeRows, queries: Codes, k: int, allowed: Ints | None = None, threads: int | None = None
     ) -> tuple[Distances, Ints]:
-        """The nearest `k` codes of every query."""
         positions = np.arange(len(rows)) if allowed is None else allowed
         best = np.empty((len(queries), k), np.int64)
         for q, query in enumerate(queries):
@@ -39,7 +38,6 @@ class NumpyEngine:
     def range_search(
         self, rows: CodeRows, queries: Codes, radius: int, allowed: Ints | None = None, threads: int | None = None
     ) -> tuple[Ints, Distances, Ints]:
-        """All codes at most `radius` away."""
         positions = np.arange(len(rows)) if allowed is None else allowed
         near, offsets = [np.empty(0, np.int64)], np.zeros(len(queries) + 1, np.int64)
         for q, query in enumerate(queries):

@@ -37,7 +37,6 @@ class Scan:
     def search(
         self, rows: CodeRows, queries: Codes, k: int, allowed: Ints | None = None, threads: int | None = None
     ) -> tuple[Distances, Ints]:
-        """The nearest `k` codes of every query."""
         from fusehash.search.engines.kernel import select
 
         layout, n_queries = _Layout(rows.codes, queries, allowed), len(queries)
@@ -59,7 +58,7 @@ class Scan:
     def range_search(
         self, rows: CodeRows, queries: Codes, radius: int, allowed: Ints | None = None, threads: int | None = None
     ) -> tuple[Ints, Distances, Ints]:
-        """All codes at most `radius` away: counted first, then collected, so that no memory is spent on guesses."""
+        # Counted first, then collected, so that no memory is spent on guesses.
         from fusehash.search.engines.kernel import count_closer, select
 
         layout, n_queries = _Layout(rows.codes, queries, allowed), len(queries)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -43,7 +44,7 @@ class MultiIndex(Scan):
 
     def __init__(self, *, always: bool) -> None:
         self.name = "multi-index" if always else "auto"
-        self._always = always
+        self._always, self._budget = always, 1 if always else _BUDGET
         self._lock = threading.Lock()
         self._rows: weakref.ref[CodeRows] | None = None  # weak, so that rows that an index has dropped are freed
         self._tables: Tables | None = None
@@ -54,11 +55,9 @@ class MultiIndex(Scan):
     def search(
         self, rows: CodeRows, queries: Codes, k: int, allowed: Ints | None = None, threads: int | None = None
     ) -> tuple[Distances, Ints]:
-        """The nearest `k` codes of every query."""
-
         def look_up(tables: Tables, queries: Codes) -> tuple[Distances, Ints]:
             distances, positions = np.empty((len(queries), k), np.int32), np.empty((len(queries), k), np.int64)
-            for block, counts, keys in tables.look_up(rows.codes, queries, k, -1, self._budget(rows), threads):
+            for block, counts, keys in tables.look_up(rows.codes, queries, k, -1, len(rows) // self._budget, threads):
                 answered = counts >= 0
                 distances[block][answered] = (keys >> _SHIFT).reshape(-1, k)
                 positions[block][answered] = (keys & ((1 << _SHIFT) - 1)).reshape(-1, k)
@@ -76,12 +75,9 @@ class MultiIndex(Scan):
     def range_search(
         self, rows: CodeRows, queries: Codes, radius: int, allowed: Ints | None = None, threads: int | None = None
     ) -> tuple[Ints, Distances, Ints]:
-        """All codes at most `radius` away."""
-
         def look_up(tables: Tables, queries: Codes) -> tuple[Ints, Distances, Ints]:
-            parts = tables.look_up(
-                rows.codes, queries, 0, min(radius, rows.codes.shape[1] * 8), self._budget(rows), threads
-            )
+            limit = min(radius, rows.codes.shape[1] * 8)
+            parts = tables.look_up(rows.codes, queries, 0, limit, len(rows) // self._budget, threads)
             counts = np.concatenate([counts for _, counts, _ in parts])
             if np.any(counts < 0):
                 return scan(queries)
@@ -96,16 +92,11 @@ class MultiIndex(Scan):
 
     def stats(self) -> dict[str, Any]:
         chosen = {kind: "tables" if faster else "scan" for kind, faster in self._faster.items()}
-        n_bytes = 0 if self._tables is None else self._tables.nbytes
+        n_bytes = 0 if self._tables is None else self._tables.order.nbytes + self._tables.starts.nbytes
         return {"table_bytes": n_bytes, "chosen": chosen, "given_up": self._given_up}
 
     def _answer(
-        self,
-        kind: str,
-        rows: CodeRows,
-        queries: Codes,
-        look_up: Callable[..., Any] | None,
-        scan: Callable[[Codes], Any],
+        self, kind: str, rows: CodeRows, queries: Codes, look_up: Callable[..., Any] | None, scan: Callable[..., Any]
     ) -> Any:
         """Answer in the faster of two ways; without tables, by a scan whose time is counted."""
         tables = None if look_up is None else self._prepared(rows)
@@ -116,7 +107,7 @@ class MultiIndex(Scan):
             return answer
         if not self._always and kind not in self._faster:
             seconds = []
-            for way in (lambda queries: look_up(tables, queries), scan):
+            for way in (partial(look_up, tables), scan):
                 way(queries[:1])  # compiled and in the cache
                 start = perf_counter()
                 way(queries[:_SAMPLE])
@@ -133,9 +124,6 @@ class MultiIndex(Scan):
                 self._tables = Tables(rows.codes)
             return self._tables
 
-    def _budget(self, rows: CodeRows) -> int:
-        return len(rows) if self._always else len(rows) // _BUDGET
-
 
 class Tables:
     """Positions of all codes by substring, one table per substring: `order[starts[s] : starts[s + 1]]` have value s."""
@@ -149,10 +137,6 @@ class Tables:
         for i in range(count):
             starts = self.starts[self.bases[i] : self.bases[i + 1]]
             _fill(codes, self.cuts[i], self.cuts[i + 1], starts, self.order[i])
-
-    @property
-    def nbytes(self) -> int:
-        return self.order.nbytes + self.starts.nbytes
 
     def look_up(
         self, codes: Codes, queries: Codes, k: int, radius: int, budget: int, threads: int | None

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from fusehash.bits import Codes, byte_signs
-from fusehash.errors import DataError, ParameterError
+from fusehash.errors import ParameterError
 from fusehash.extras import require
 from fusehash.numerics.arrays import cast, host, is_accelerated, namespace, to_device_of
 from fusehash.search.engines.torch.select import (
@@ -62,14 +62,12 @@ class TorchEngine:
     def search(
         self, rows: CodeRows, queries: Codes, k: int, allowed: Ints | None = None, threads: int | None = None
     ) -> tuple[Distances, Ints]:
-        """The nearest `k` codes of every query."""
         distances, positions = top_k(self._sent(rows), self._send(queries), k, allowed=self._send(allowed))
         return host(distances), host(positions)
 
     def range_search(
         self, rows: CodeRows, queries: Codes, radius: int, allowed: Ints | None = None, threads: int | None = None
     ) -> tuple[Ints, Distances, Ints]:
-        """All codes at most `radius` away."""
         offsets, distances, positions = within(
             self._sent(rows), self._send(queries), radius, allowed=self._send(allowed)
         )
@@ -119,7 +117,7 @@ class Resident:
     """Packed codes on a device, and what searches derive from them, kept for the next search."""
 
     def __init__(self, codes: Any) -> None:
-        self.codes = _check(codes, "Codes")
+        self.codes = codes
         self._signs: Any = None
         self._words: Any = None
 
@@ -171,29 +169,11 @@ def top_k(
 ) -> tuple[Any, Any]:
     """Distances (int32) and positions (int64), (queries, k) each, of the nearest codes by (distance, position).
 
-    Parameters
-    ----------
-    codes : uint8 array of shape (n, bytes), or Resident
-    queries : uint8 array of shape (m, bytes)
-        On the same device.
-    k : int
-        From 0 to the number of codes looked at.
-    allowed : int64 array, optional
-        Positions to look at, ascending, on the same device.
-    method : {"auto", "product", "fused"}
-        "fused" needs PyTorch on CUDA with Triton; "auto" uses it where possible.
-    cells : int, optional
-        Distances in memory at a time.
+    `codes` (or a `Resident`), `queries` and `allowed`, the positions to look at, are on one device. The method "fused"
+    needs PyTorch on CUDA with Triton; "auto" uses it where possible. `cells` distances are in memory at a time.
     """
-    resident = codes if isinstance(codes, Resident) else Resident(codes)
-    queries = _check(queries, "Query codes", resident.n_bits)
-    if allowed is not None:
-        resident = resident.only(allowed)
-    if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not 0 <= k <= len(resident):
-        raise ParameterError("top_k", "k", f"an integer from 0 to the {len(resident)} codes looked at", k)
-    if method not in ("auto", "product", "fused"):
-        raise ParameterError("top_k", "method", "'auto', 'product' or 'fused'", method)
-    k, cells, answer = int(k), cells or _CELLS[is_accelerated(queries)], None
+    resident = _resident(codes, allowed)
+    cells, answer = cells or _CELLS[is_accelerated(queries)], None
     if k and queries.shape[0] and method != "product":
         answer = _fused(resident, queries, k, cells, must=method == "fused")
     if answer is None:
@@ -207,13 +187,9 @@ def within(
 ) -> tuple[Any, Any, Any]:
     """Offsets (int64, queries + 1), distances (int32) and positions (int64) of all codes at most `radius` away.
 
-    The results of query q are from `offsets[q]` to `offsets[q + 1]`, in order of (distance, position). Arguments as in
-    `top_k`.
+    Query q has `offsets[q]` to `offsets[q + 1]`, in order of (distance, position). Arguments as in `top_k`.
     """
-    resident = codes if isinstance(codes, Resident) else Resident(codes)
-    queries = _check(queries, "Query codes", resident.n_bits)
-    if allowed is not None:
-        resident = resident.only(allowed)
+    resident = _resident(codes, allowed)
     xp, n, n_queries, n_bits = namespace(queries), len(resident), int(queries.shape[0]), resident.n_bits
     cells = (cells or _CELLS[is_accelerated(queries)]) // 4  # every result takes several numbers
     middle = n_bits // 2
@@ -230,6 +206,11 @@ def within(
     firsts = xp.arange(n_queries + 1, dtype=xp.int64, device=queries.device) * (n_bits + 1)
     offsets = cast(xp.searchsorted(levels, firsts), "int64")
     return offsets, cast(levels % (n_bits + 1), "int32"), _positions(allowed, positions)
+
+
+def _resident(codes: Any, allowed: Any) -> Resident:
+    resident = codes if isinstance(codes, Resident) else Resident(codes)
+    return resident if allowed is None else resident.only(allowed)
 
 
 def _by_blocks(resident: Resident, queries: Any, k: int, cells: int) -> tuple[Any, Any]:
@@ -300,15 +281,3 @@ def _fused(resident: Resident, queries: Any, k: int, cells: int, *, must: bool) 
         _fused_fails = True
         logger.warning("Triton could not run (%s): searches use matrix products, with the same results", error)
         return None
-
-
-def _check(codes: Any, what: str, n_bits: int | None = None) -> Any:
-    if str(codes.dtype).rsplit(".", 1)[-1] != "uint8" or codes.ndim != 2:
-        raise DataError(
-            f"{what} must be a uint8 matrix (n, bytes). Got {codes.dtype} of shape {tuple(codes.shape)} instead."
-        )
-    if not 1 <= codes.shape[1] <= 128:
-        raise DataError(f"{what} must have 1 to 128 bytes per row. Got {codes.shape[1]} instead.")
-    if n_bits is not None and 8 * codes.shape[1] != n_bits:
-        raise DataError(f"{what} of {n_bits} bits must have {n_bits // 8} bytes per row. Got {codes.shape[1]} instead.")
-    return codes

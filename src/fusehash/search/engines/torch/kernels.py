@@ -15,10 +15,7 @@ FAR = tl.constexpr(2047)
 
 @triton.jit
 def _signs(words, rows, n, n_words, first, N_WORDS: tl.constexpr):
-    """N_WORDS words of some codes, from word `first` on, as rows of -1 and +1; missing bits are -1.
-
-    Any bit order serves, as long as codes and queries share it.
-    """
+    """N_WORDS words of some codes, from word `first` on, as rows of -1 and +1; missing bits are -1."""
     word = first + tl.arange(0, N_WORDS)
     exists = (rows[:, None] < n) & (word[None, :] < n_words)
     loaded = tl.load(words + rows[:, None] * n_words + word[None, :], mask=exists, other=0)

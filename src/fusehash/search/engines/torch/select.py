@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 from math import isqrt
-from typing import Any, Protocol
+from typing import Any
 
 from fusehash.extras import is_installed
 from fusehash.numerics.arrays import cast, namespace
@@ -31,18 +31,6 @@ _GROUP_SIZES = (32, 128)  # codes per group of the fused search, at least and at
 _MANY = 16  # queries from which on the fused search uses tensor cores
 
 
-class Selectable(Protocol):
-    """A matrix whose rows are selected from, in memory or not."""
-
-    n_columns: int
-
-    def minima(self, size: int) -> Any:
-        """The smallest entry of every group of `size` columns; the last group may be shorter."""
-
-    def groups(self, chosen: Any, size: int) -> Any:
-        """The entries of some groups (rows, groups), side by side; past the last column, one larger than all."""
-
-
 class Held:
     """A matrix in memory, of integers of at most 2046 in any type."""
 
@@ -51,6 +39,7 @@ class Held:
         self.n_columns = int(values.shape[1])
 
     def minima(self, size: int) -> Any:
+        """The smallest entry of every group of `size` columns; the last group may be shorter."""
         xp, whole = namespace(self.values), self.n_columns // size
         shape = (self.values.shape[0], whole, size)
         minima = xp.min(xp.reshape(self.values[:, : whole * size], shape), axis=2)
@@ -60,6 +49,7 @@ class Held:
         return xp.concat([minima, last[:, None]], axis=1)
 
     def groups(self, chosen: Any, size: int) -> Any:
+        """The entries of some groups (rows, groups), side by side; past the last column, one larger than all."""
         xp = namespace(self.values)
         within = xp.arange(size, dtype=xp.int64, device=chosen.device)
         columns = xp.reshape(chosen[:, :, None] * size + within, (chosen.shape[0], -1))
@@ -75,7 +65,7 @@ def worth_grouping(n: int, k: int) -> bool:
     return n > LEAF and n >= 16 * k
 
 
-def smallest(matrix: Selectable, k: int, size: int | None = None) -> tuple[Any, Any]:
+def smallest(matrix: Held | _Fused, k: int, size: int | None = None) -> tuple[Any, Any]:
     """The k smallest values of every row and their columns (int64), by (value, column); k is at most the columns."""
     if size is None:
         if isinstance(matrix, Held) and not worth_grouping(matrix.n_columns, k):
@@ -112,9 +102,6 @@ def first(values: Any, k: int) -> tuple[Any, Any]:
         keys = xp.sort(keys, axis=1)[:, :k]
     width = max(1, width)
     return keys // width, cast(keys % width, "int64")
-
-
-# -- fused: distances in registers (PyTorch on CUDA with Triton) -------------------------------------------------
 
 
 def missing_for_fused(array: Any) -> str:
