@@ -1,11 +1,11 @@
-"""Exact search on a GPU: ways to do it, timed side by side, every one checked against NumPy.
+"""Exact search on a GPU: several ways, timed side by side, each checked against NumPy.
 
     python benchmarks/gpu_search.py --out gpu.json
     python benchmarks/gpu_search.py --scale 0.01          # a look at it where there is no GPU
 
-Codes lie on the device; queries and results too, except for "index", which is a whole call of HammingIndex.search from
+Codes are on the device; queries and results too, except for "index", which is a whole call of HammingIndex.search from
 NumPy to NumPy. A time is that of one call, from an idle device to an idle device. Needs numpy, torch and
-array-api-compat; Triton, CuPy and numba where they are. The target: 2,000 queries over 184,577 codes of 128 bits,
+array-api-compat; Triton and CuPy are optional. The target: 2,000 queries over 184,577 codes of 128 bits,
 k = 50, in less than 5 ms.
 """
 
@@ -26,10 +26,10 @@ import numpy as np
 import torch
 
 from fusehash.search import HammingIndex
-from fusehash.search.engines import numpy as numpy_kernel
-from fusehash.search.engines.torch import fused as gpu_fused
-from fusehash.search.engines.torch import search as gpu
-from fusehash.search.engines.torch import select as gpu_select
+from fusehash.search.engines import make
+from fusehash.search.engines import torch as gpu
+from fusehash.search.engines.torch import select
+from fusehash.search.rows import CodeRows
 
 CASES = ((2000, 184_577, 128), (2000, 1_000_000, 64), (1, 10_000_000, 64))  # queries, codes, bits
 TARGETS = {CASES[0]: 5.0}  # milliseconds for what "auto" takes
@@ -66,13 +66,13 @@ def variants(codes: Any, queries: Any, device: Any) -> Iterator[tuple[str, Searc
     signs = resident.signs(0, n).to(torch.int8)
     if len(queries) > 16:
         yield "int8 product, groups", lambda: by_int8(signs, queries, n)
-    if not gpu_fused.missing(queries):
-        words, asked = resident.words(), gpu_fused.to_words(queries)
+    if not select.missing_for_fused(queries):
+        words, asked = resident.words(), select.to_words(queries)
         for way, tensor_cores in (("tensor cores", True), ("bit counts", False)):
             for size in (32, 64, 128):
                 yield (
                     f"fused, {way}, groups of {size}",
-                    lambda s=size, t=tensor_cores: gpu_fused.top_k(words, asked, K, CELLS, size=s, tensor_cores=t),
+                    lambda s=size, t=tensor_cores: select.fused_top_k(words, asked, K, CELLS, size=s, tensor_cores=t),
                 )
         for leaf in (512, 1024, 2048, 16384):
             yield f"auto, rows to {leaf} directly", lambda wide=leaf: with_leaf(wide, resident, queries)
@@ -86,8 +86,8 @@ def variants(codes: Any, queries: Any, device: Any) -> Iterator[tuple[str, Searc
 
 def plain(resident: gpu.Resident, queries: Any) -> Any:
     """One selection over all distances, with keys that break ties."""
-    values = gpu._products(resident)(queries, 0, len(resident))
-    found, positions = gpu_select.first(values, K)
+    values = resident.distances(queries, 0, len(resident))
+    found, positions = select.first(values, K)
     return found + resident.n_bits // 2, positions
 
 
@@ -96,16 +96,16 @@ def by_int8(signs: Any, queries: Any, n: int) -> Any:
     n_bits = signs.shape[1]
     asked = gpu._signs(queries).to(torch.int8)
     product = torch._int_mm(-asked, signs.T)[:, :n]
-    values, positions = gpu_select.smallest(gpu_select.Held(product), K)
+    values, positions = select.smallest(select.Held(product), K)
     return (values + n_bits) // 2, positions
 
 
 def with_leaf(leaf: int, resident: gpu.Resident, queries: Any) -> Any:
-    usual, gpu_select.LEAF = gpu_select.LEAF, leaf
+    usual, select.LEAF = select.LEAF, leaf
     try:
         return gpu.top_k(resident, queries, K)
     finally:
-        gpu_select.LEAF = usual
+        select.LEAF = usual
 
 
 def timed(search: Search, device: Any, rounds: int) -> list[float]:
@@ -141,7 +141,8 @@ def run(case: tuple[int, int, int], options: argparse.Namespace, device: Any) ->
     n, n_queries = max(5000, int(n * options.scale)), max(1, int(n_queries * options.scale))
     host_codes, host_queries = data(n_queries, n, n_bits)
     codes, queries = (torch.tensor(each, device=device) for each in (host_codes, host_queries))
-    expected = numpy_kernel.top_k(host_codes, host_queries[:SAMPLE], K)
+    reference, rows = make("numpy"), CodeRows.numbered(host_codes)
+    expected = reference.search(rows, host_queries[:SAMPLE], K)
     print(f"\n{n_queries:,} queries, {n:,} codes of {n_bits} bits, k = {K}")
     results: dict[str, Any] = {}
     first: Any = None
@@ -170,7 +171,7 @@ def run(case: tuple[int, int, int], options: argparse.Namespace, device: Any) ->
     index.add(host_codes)
     note("index", lambda: index.search(host_queries, K), lambda found: all(map(np.array_equal, found, first)), 5)
     radius = int(np.median(expected[0][:, -1]))
-    near = numpy_kernel.within(host_codes, host_queries[:SAMPLE], radius)
+    near = reference.range_search(rows, host_queries[:SAMPLE], radius)
     resident = gpu.Resident(codes)
     note(
         f"within {radius}",
@@ -180,19 +181,8 @@ def run(case: tuple[int, int, int], options: argparse.Namespace, device: Any) ->
         ),
         5,
     )
-    projections = torch.randn((min(n_queries, 200), n_bits), dtype=torch.float64, device=device)
-    note(
-        f"asymmetric, {len(projections)} queries",
-        lambda: gpu.asymmetric_top_k(resident, projections, K),
-        lambda found: sorted_rows(to_host(found)[0]),
-        5,
-    )
-    if find_spec("numba"):
-        from fusehash.search.engines import scan
-
-        note(
-            "scan on the processor", lambda: map(torch.tensor, scan.top_k(host_codes, host_queries, K)), as_expected, 2
-        )
+    scan = make("scan")
+    note("scan on the processor", lambda: map(torch.tensor, scan.search(rows, host_queries, K)), as_expected, 2)
     if options.profile and device.type == "cuda":
         profile(resident, queries)
     target = TARGETS.get(case) if options.scale == 1 else None
@@ -200,10 +190,6 @@ def run(case: tuple[int, int, int], options: argparse.Namespace, device: Any) ->
     return {
         "queries": n_queries, "codes": n, "bits": n_bits, "k": K, "target_ms": target, "met": met, "results": results,
     }  # fmt: skip
-
-
-def sorted_rows(distances: np.ndarray) -> bool:
-    return bool((np.diff(distances, axis=1) >= 0).all())
 
 
 def profile(resident: gpu.Resident, queries: Any) -> None:

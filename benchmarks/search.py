@@ -4,14 +4,14 @@
     python benchmarks/search.py --quick         # 184,577 codes, exact peers only: two minutes
     python benchmarks/search.py --table FILE    # a stored run as a table of ratios, in Markdown
 
-Every case (number of codes, width, queries a batch) is measured in rounds in which the methods take turns, so that a
+Every case (number of codes, width, queries per batch) is measured in rounds in which the methods take turns, so that a
 busy moment of the machine hits all of them, with a pause after faiss, whose idle threads keep spinning for a while; a
 method's time is its fastest round. Ratios are peer / fusehash. The bound
 is what the same machine needs for the exclusive ors and population counts alone, out of the first-level cache, or for
-reading the codes once from where they lie, whichever is more, measured in the same run. Peers that would take minutes
+reading the codes once from memory, whichever is more, measured in the same run. Peers that would take minutes
 answer only the first queries of a batch, and their time is scaled (`queries` in the stored results says so).
 
-Writes benchmarks/results/search-DATE.json (every time measured) and a plot beside it.
+Writes benchmarks/results/search-DATE.json (every time measured) and a plot next to it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from fusehash.search import HammingIndex
-from fusehash.search.engines.compiled import Kernel
+from fusehash.search.engines.kernel import entry
 
 RESULTS = Path(__file__).parent / "results"
 SIZES, WIDTHS, BATCHES, K = (184_577, 1_000_000), (16, 32, 64, 128, 256), (1, 100, 2000), 50
@@ -54,7 +54,7 @@ def compare_all(_: Any, codes: Any, n_bytes: Any, query: Any) -> Any:
         codes, n_bytes, query = args
         vector, index = ir.VectorType(ir.IntType(bits), lanes), ir.IntType(32)
         undefined, zeros = ir.Constant(vector, ir.Undefined), ir.Constant(ir.VectorType(index, lanes), [0] * lanes)
-        wanted = builder.shuffle_vector(builder.insert_element(undefined, query, index(0)), undefined, zeros)
+        repeated = builder.shuffle_vector(builder.insert_element(undefined, query, index(0)), undefined, zeros)
         kind = ir.FunctionType(vector, [vector])
         popcount = cgutils.get_or_insert_function(builder.module, kind, f"llvm.ctpop.v{lanes}i{bits}")
         sums = [cgutils.alloca_once_value(builder, ir.Constant(vector, [0] * lanes)) for _ in range(8)]
@@ -63,7 +63,7 @@ def compare_all(_: Any, codes: Any, n_bytes: Any, query: Any) -> Any:
             for v, total in enumerate(sums):
                 address = builder.add(builder.add(codes, i), codes.type(64 * v))
                 block = builder.load(builder.inttoptr(address, vector.as_pointer()), align=64)
-                counts = builder.call(popcount, [builder.xor(block, wanted)])
+                counts = builder.call(popcount, [builder.xor(block, repeated)])
                 builder.store(builder.add(builder.load(total), counts), total)
         total = builder.load(sums[0])
         for other in sums[1:]:
@@ -73,7 +73,7 @@ def compare_all(_: Any, codes: Any, n_bytes: Any, query: Any) -> Any:
     return query(codes, n_bytes, query), generate
 
 
-@Kernel
+@entry
 def popcounts(codes: Any, query: Any, repetitions: int) -> Any:
     """The least that comparing can take."""
     total = query ^ query
@@ -83,13 +83,13 @@ def popcounts(codes: Any, query: Any, repetitions: int) -> Any:
 
 
 def rate(n_bytes: int, width: int, threads: int) -> float:
-    """Bytes a second that can be compared out of so many bytes a thread."""
+    """Bytes per second that can be compared out of so many bytes per thread."""
     word = np.dtype(f"u{min(8, width // 8)}")
     data = [aligned(n_bytes // 512 * 512).view(word) for _ in range(threads)]
     popcounts(data[0][: 512 // word.itemsize], word.type(1), 1)
     repetitions, best = max(2, (1 << 28) // n_bytes), np.inf
     for _ in range(5):
-        workers = [threading.Thread(target=popcounts, args=(own, word.type(1), repetitions)) for own in data]
+        workers = [threading.Thread(target=popcounts, args=(part, word.type(1), repetitions)) for part in data]
         start = time.perf_counter()
         for worker in workers:
             worker.start()
@@ -163,7 +163,7 @@ def measure(methods: dict[str, Search], queries: np.ndarray, rounds: int) -> dic
         expected = (time.perf_counter() - start) / min(asked, 10)
         if expected * asked > SLOW:
             asked = max(1, min(asked, int(SLOW / expected)))
-        calls = int(np.clip(0.02 / (expected * asked), 1, 10))  # short ones several times a turn, as a user would
+        calls = int(np.clip(0.02 / (expected * asked), 1, 10))  # short ones several times per turn, as a user would
         results[name] = {"queries": asked, "calls": calls, "seconds": []}
     before = ""
     for _ in range(rounds):
@@ -223,7 +223,7 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
                 cases.append(case)
                 print("  " + line(case), flush=True)
                 if options.save:
-                    store(cases, options)  # what is measured stays, whatever happens next
+                    store(cases, options)  # an interrupted run keeps what it has
             del keep
     return cases
 
@@ -242,7 +242,7 @@ def line(case: dict[str, Any]) -> str:
 
 
 def verdict(cases: list[dict[str, Any]]) -> list[str]:
-    """What was promised and is not reached here."""
+    """Targets that were missed."""
     missed = []
     for case in cases:
         ours = case["results"]["fusehash"]["best"]
@@ -291,7 +291,7 @@ def plot(cases: list[dict[str, Any]], path: Path) -> None:
             axis.minorticks_off()
             axis.set_title(f"{size:,} codes, {batch} queries", fontsize=9)
             axis.set_xlabel("bits")
-            axis.set_ylabel("seconds a query")
+            axis.set_ylabel("seconds per query")
     axes[0][0].legend(fontsize=7)
     figure.tight_layout()
     figure.savefig(path, dpi=110)

@@ -83,7 +83,7 @@ def test_rows_of_unequal_length_are_refused(check):
 
 
 def test_codes_of_another_length_are_refused():
-    with pytest.raises(DataError, match=r"^Queries of 16 bits must have 2 bytes a row\. Got 3 instead\.$"):
+    with pytest.raises(DataError, match=r"^Queries of 16 bits must have 2 bytes per row\. Got 3 instead\.$"):
         bits.check_codes(np.zeros((1, 3), np.uint8), 16, what="Queries")
 
 

@@ -1,4 +1,4 @@
-"""Signs <-> packed codes. Nothing else in fusehash knows the bit order.
+"""Signs <-> packed codes. This is the only module that knows the bit order.
 
 Bit j of a code is bit j % 8 (little-endian) of byte j // 8; +1 is stored as 1 and -1 as 0.
 """
@@ -64,6 +64,24 @@ def unpack_as(codes: Array, n_bits: int, dtype: str) -> Array:
     return 2.0 * cast(namespace(codes).reshape(ones, (len(codes), -1)), dtype)[:, :n_bits] - 1.0
 
 
+def byte_signs() -> NDArray[np.int8]:
+    """The eight signs of each byte from 0 to 255, as a matrix (256, 8)."""
+    return unpack(np.arange(256, dtype=np.uint8)[:, None], 8)
+
+
+def ones_per_bit(codes: Codes) -> NDArray[np.int64]:
+    """In how many rows each bit is 1."""
+    totals = np.zeros(8 * codes.shape[1], np.int64)
+    for start in range(0, len(codes), 65536):
+        totals += np.unpackbits(codes[start : start + 65536], axis=1, bitorder="little").sum(axis=0)
+    return totals
+
+
+def distances_to(query: Codes, codes: Codes) -> NDArray[np.int64]:
+    """Hamming distances between packed codes, row by row; one query (bytes,) is compared with all rows."""
+    return np.bitwise_count(codes ^ query).sum(axis=1, dtype=np.int64)
+
+
 def balanced(n: int, n_bits: int, rng: np.random.Generator) -> Codes:
     """Random packed codes in which every bit is set in half of the rows (n // 2).
 
@@ -93,7 +111,7 @@ def cut(codes: ArrayLike, n_bits: int) -> Codes:
 
 
 def check_codes(codes: ArrayLike, n_bits: int | None = None, *, what: str = "Codes") -> Codes:
-    """Return ``codes`` as a C-contiguous (n, bytes) uint8 matrix or say why it is none."""
+    """Return ``codes`` as a C-contiguous (n, bytes) uint8 matrix or raise DataError."""
     packed = _array(codes, what)
     if packed.dtype != np.uint8 or packed.ndim != 2:
         raise DataError(
@@ -101,7 +119,7 @@ def check_codes(codes: ArrayLike, n_bits: int | None = None, *, what: str = "Cod
         )
     if n_bits is not None and packed.shape[1] != n_bytes(n_bits):
         raise DataError(
-            f"{what} of {n_bits} bits must have {n_bytes(n_bits)} bytes a row. Got {packed.shape[1]} instead."
+            f"{what} of {n_bits} bits must have {n_bytes(n_bits)} bytes per row. Got {packed.shape[1]} instead."
         )
     return np.ascontiguousarray(packed)
 

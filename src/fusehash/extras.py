@@ -10,6 +10,7 @@ from fusehash.errors import MissingPackageError
 
 # Package -> the extra of fusehash that brings it.
 EXTRAS = {
+    "array_api_compat": "gpu",
     "cv2": "images",
     "dask": "dask",
     "distributed": "dask",

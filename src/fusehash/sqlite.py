@@ -32,6 +32,9 @@ _SETTINGS = ("trusted_schema=OFF", "cell_size_check=ON", "journal_size_limit=419
 _POLL_SECONDS = 0.05
 
 
+Connection = sqlite3.Connection
+
+
 class DamageError(Exception):
     """The content of a file contradicts itself; `Database` turns it into the error of its kind of file."""
 
@@ -77,7 +80,7 @@ class Database:
         self.read_only = False
         self._connection: sqlite3.Connection | None = None
         self._inherited: list[sqlite3.Connection] = []  # connections of a parent process are never closed here
-        self._owner, self._closed = 0, False
+        self._owner, self._opened, self._closed = 0, 0, False
         check_header(path, kind)
 
     # -- transactions --------------------------------------------------------------------------------------------
@@ -116,10 +119,10 @@ class Database:
                 raise
 
     def data_version(self) -> tuple[int, int]:
-        """Changes when another connection has committed, and in a forked child."""
+        """Changes when another connection has committed, and with every new connection of this object."""
         with self.lock, self.reporting():
             (version,) = self.connection().execute("PRAGMA data_version").fetchone()
-            return int(version), self._owner
+            return int(version), self._opened
 
     def compact(self) -> None:
         """Return unused space to the disk."""
@@ -137,7 +140,7 @@ class Database:
         if self._connection is None:
             if self._closed:
                 raise self.kind.unavailable(f"{self.kind.name(self.path)} is closed; open it again.")
-            self._owner = os.getpid()
+            self._owner, self._opened = os.getpid(), self._opened + 1
             try:
                 self._connection, self.read_only = self._connect("mode=rw"), False
             except sqlite3.OperationalError as error:

@@ -1,4 +1,4 @@
-"""What every search engine must show. Exact ones agree to the id; approximate ones say how far they can be trusted."""
+"""Every search engine: exact ones agree to the id, approximate ones report their recall."""
 
 from __future__ import annotations
 
@@ -18,27 +18,26 @@ APPROXIMATE = [name for name in NAMES if name.startswith("faiss")]
 
 @pytest.fixture(scope="module")
 def clustered() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Codes, ids and queries: 5,000 codes of 64 bits around 200 centers."""
+    """Codes, ids and queries: 2,000 codes of 64 bits around 100 centers."""
     rng = np.random.default_rng(0)
-    centers = rng.integers(0, 256, (200, 8), dtype=np.uint8)
-    codes = centers[rng.integers(0, 200, 5050)] ^ np.packbits(rng.random((5050, 64)) < 0.05, axis=1)
-    return codes[50:], rng.permutation(10**6)[:5000], codes[:50]
+    centers = rng.integers(0, 256, (100, 8), dtype=np.uint8)
+    codes = centers[rng.integers(0, 100, 2050)] ^ np.packbits(rng.random((2050, 64)) < 0.05, axis=1)
+    return codes[50:], rng.permutation(10**6)[:2000], codes[:50]
 
 
-on_servers: dict[str, tuple[HammingIndex, HammingIndex]] = {}
+filled: dict[str, tuple[HammingIndex, HammingIndex]] = {}
 
 
 def indexes(engine: str, data: Any) -> tuple[HammingIndex, HammingIndex]:
-    """An index with this engine, and one that compares everything in NumPy."""
-    if engine in on_servers:  # filled once; tests leave it as they found it
-        return on_servers[engine]
+    """An index with this engine, and one that compares everything in NumPy; tests leave both as they were."""
+    if engine in filled:
+        return filled[engine]
     address = servers.server(engine).address() if engine in servers.NAMES else engine
     pair = HammingIndex(64, engine=address), HammingIndex(64, engine="numpy")
     for index in pair:
         index.add(data[0], data[1])
-        index.remove(data[1][:500])
-    if engine in servers.NAMES:
-        on_servers[engine] = pair
+        index.remove(data[1][:200])
+    filled[engine] = pair
     return pair
 
 
@@ -51,14 +50,14 @@ class TestExactEngine:
         if engine == "torch":
             optional("torch")
 
-    @pytest.mark.parametrize("k", [1, 7, 500, 10_000])
+    @pytest.mark.parametrize("k", [1, 50, 10_000])
     def test_search(self, engine: str, clustered: Any, k: int) -> None:
         index, exact = indexes(engine, clustered)
-        for _ in range(3):
+        for _ in range(2):
             for one, other in zip(index.search(clustered[2], k), exact.search(clustered[2], k), strict=True):
                 assert_array_equal(one, other)
 
-    @pytest.mark.parametrize("radius", [0, 3, 12, 64, 1000])
+    @pytest.mark.parametrize("radius", [0, 12, 1000])
     def test_range_search(self, engine: str, clustered: Any, radius: int) -> None:
         index, exact = indexes(engine, clustered)
         found, expected = (each.range_search(clustered[2], radius) for each in (index, exact))
@@ -112,4 +111,4 @@ class TestApproximateEngine:
             index.search(clustered[2], 9, allowed=clustered[1])[1],
             exact.search(clustered[2], 9, allowed=clustered[1])[1],
         )
-        assert index.search(clustered[2][:2], 4500)[1].shape == (2, 4500)
+        assert index.search(clustered[2][:2], 1800)[1].shape == (2, 1800)

@@ -1,4 +1,4 @@
-"""`fusehash index` and `fusehash search` as a user meets them: results on stdout, one line for what is wrong."""
+"""`fusehash index` and `fusehash search` as a user sees them: results on stdout, one line per error."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def call(*words: object) -> Result:
     )
 
 
-def told(*words: object) -> Any:
+def output(*words: object) -> Any:
     result = call(*words, "--json")
     assert result.exit_code == 0, result.stderr
     return json.loads(result.stdout)
@@ -41,22 +41,22 @@ def codes(tmp_path: Path) -> Path:
 
 def test_create_add_search_remove_compact(tmp_path: Path, codes: Path) -> None:
     index = tmp_path / "codes.db"
-    assert told("index", "create", index, "--bits", 64)["count"] == 0
-    assert told("index", "add", index, codes) == {"added": 100, "lowest_id": 0, "highest_id": 99, "count": 100}
+    assert output("index", "create", index, "--bits", 64)["count"] == 0
+    assert output("index", "add", index, codes) == {"added": 100, "lowest_id": 0, "highest_id": 99, "count": 100}
     ids = tmp_path / "ids.npy"
     np.save(ids, np.arange(1000, 1100))
-    assert told("index", "add", index, codes, "--ids", ids)["count"] == 200
+    assert output("index", "add", index, codes, "--ids", ids)["count"] == 200
     queries = tmp_path / "queries.npy"
     np.save(queries, np.load(codes)[:3])
-    first = told("search", index, queries, "-k", 2)
+    first = output("search", index, queries, "-k", 2)
     assert first[0] == {"query": 0, "ids": [0, 1000], "distances": [0, 0]}
-    assert told("search", index, queries, "-k", 1, "--allowed", ids)[2]["ids"] == [1002]
-    assert told("search", index, queries, "--radius", 0, "--engine", "numpy")[1]["ids"] == [1, 1001]
-    assert told("search", codes, queries, "-k", 1)[2]["ids"] == [2]
-    assert told("index", "remove", index, 0, 1) == {"removed": 2, "count": 198}
-    assert told("index", "remove", index, "--ids", ids) == {"removed": 100, "count": 98}
-    assert told("index", "compact", index)["count"] == 98
-    assert told("index", "stats", index)["n_bits"] == 64
+    assert output("search", index, queries, "-k", 1, "--allowed", ids)[2]["ids"] == [1002]
+    assert output("search", index, queries, "--radius", 0, "--engine", "numpy")[1]["ids"] == [1, 1001]
+    assert output("search", codes, queries, "-k", 1)[2]["ids"] == [2]
+    assert output("index", "remove", index, 0, 1) == {"removed": 2, "count": 198}
+    assert output("index", "remove", index, "--ids", ids) == {"removed": 100, "count": 98}
+    assert output("index", "compact", index)["count"] == 98
+    assert output("index", "stats", index)["n_bits"] == 64
     assert "98" in call("index", "stats", index).stdout
     table = call("search", index, queries, "-k", 1)
     assert table.exit_code == 0
@@ -65,14 +65,14 @@ def test_create_add_search_remove_compact(tmp_path: Path, codes: Path) -> None:
         assert len(kept) == 98
 
 
-def test_add_makes_an_index_of_the_right_width(tmp_path: Path, codes: Path) -> None:
-    told("index", "add", tmp_path / "new.db", codes)
-    assert told("index", "stats", tmp_path / "new.db")["n_bits"] == 64
+def test_add_creates_an_index_of_the_right_width(tmp_path: Path, codes: Path) -> None:
+    output("index", "add", tmp_path / "new.db", codes)
+    assert output("index", "stats", tmp_path / "new.db")["n_bits"] == 64
 
 
-def test_what_is_wrong_takes_one_line_and_status_1(tmp_path: Path, codes: Path) -> None:
+def test_errors_take_one_line_and_status_1(tmp_path: Path, codes: Path) -> None:
     index, text, floats = tmp_path / "codes.db", tmp_path / "text.npy", tmp_path / "floats.npy"
-    told("index", "add", index, codes)
+    output("index", "add", index, codes)
     text.write_text("hello")
     np.save(floats, np.zeros((3, 8)))
     for words in (
@@ -94,7 +94,7 @@ def test_what_is_wrong_takes_one_line_and_status_1(tmp_path: Path, codes: Path) 
         assert len(result.stderr.strip().splitlines()) == 1, result.stderr
         assert "Traceback" not in result.stderr
     assert not (tmp_path / "new.db").exists()
-    assert told("index", "stats", index)["count"] == 100
+    assert output("index", "stats", index)["count"] == 100
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ def three(request: pytest.FixtureRequest) -> HammingIndex:
         (lambda index: index.add(codes_of(2), [1, 1]), "Got 1 more than once"),
         (lambda index: index.add(codes_of(2), [9, 0]), "Id 0 is in the index already"),
         (lambda index: index.add(codes_of(2), [9]), "one id for each of 2 codes"),
-        (lambda index: index.add(codes_of(2, 32)), "must have 8 bytes a row. Got 4"),
+        (lambda index: index.add(codes_of(2, 32)), "must have 8 bytes per row. Got 4"),
         (lambda index: index.remove([7, 8, 0]), r"Id 7 \(and 1 more\) is not"),
         (lambda index: index.replace(codes_of(2), [0, 7]), "Id 7 is not"),
         (lambda index: index.get([0, 7]), "Id 7 is not"),

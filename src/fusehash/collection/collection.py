@@ -24,7 +24,7 @@ from fusehash.datasets.folders import NewItem
 from fusehash.errors import DataError
 from fusehash.parameters import check_integer, check_n_bits
 from fusehash.search import IndexServerError
-from fusehash.search.ids import check_ids
+from fusehash.search.rows import check_ids
 from fusehash.search.servers import address as server
 
 # Past this share of items that the model has not seen, build() learns the codes anew.

@@ -26,7 +26,7 @@ from fusehash.collection.writing import Settings, files_of
 from fusehash.errors import DataError
 from fusehash.parameters import check_integer
 from fusehash.search import HammingIndex
-from fusehash.search.ids import HIGHEST
+from fusehash.search.rows import HIGHEST
 from fusehash.search.servers import address as server
 from fusehash.search.servers.address import IndexGoneError
 

@@ -15,7 +15,8 @@ from fusehash.experiments.examples import SHOWN, Answer, Example, Item
 from fusehash.experiments.metrics import Results
 from fusehash.experiments.spec import Series
 from fusehash.experiments.store import DatasetRecord, ResultStore, RunSettings, searched
-from fusehash.search.engines.scan import top_k
+from fusehash.search.engines.scan import Scan
+from fusehash.search.rows import CodeRows
 
 QUARTILES = (0.75, 0.5, 0.25)
 MOST_LABELS = 4  # that are written under an item
@@ -45,7 +46,7 @@ def _of(
     scores = average_precision(queries, database, (query_labels, labels), k=spec.k, ties="stable")
     order = np.argsort(scores, kind="stable")
     chosen = [int(order[round(share * (len(order) - 1))]) for share in QUARTILES]
-    _, found = top_k(database, queries[chosen], min(SHOWN, len(database)))
+    _, found = Scan().search(CodeRows.numbered(database), queries[chosen], min(SHOWN, len(database)))
     examples = []
     for query, places in zip(chosen, found, strict=True):
         row = int(dataset.query[query])

@@ -1,286 +1,340 @@
-"""An index file: SQLite in WAL mode, one transaction a call, written through to the disk before the call returns.
+"""An index file: codes in blocks, each with a checksum, in an SQLite database. One transaction per call.
 
-A file is looked at before SQLite may touch it: what is foreign or truncated is refused unopened. Where a log of an
-interrupted process lies beside the file, everything is first read through a read-only connection, so that a damaged
-file is refused without the log being merged into it. New files are made under another name and linked into place
-whole, so that no half-made index is ever seen.
+    state    one row: width, revision (counts changes), number of codes, highest id ever used, sum of the checksums
+    block    up to 256 KB of codes and their ids, ascending, as two blobs, and the revision that last wrote it
+    removal  the ids of the latest removals, so that a reader catches up without reading everything
+
+A call that adds codes writes a new block and merges the blocks before it that are no larger, as long as they fit into
+one: n codes added one by one are rewritten about log2(n) times, and blocks stay few. A call that removes or replaces
+rewrites the blocks that it touches. In the tables, the column of the revision is called `generation`. The functions at
+the end run inside a transaction; those that write return the state after it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import secrets
-import sqlite3
-import struct
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
+import numpy as np
+
+from fusehash.bits import Codes, check_codes
 from fusehash.errors import CorruptIndexError, FusehashError, ParameterError
-from fusehash.search import blocks
-from fusehash.search.blocks import APPLICATION_ID, FORMAT, Change, DamageError, State
-from fusehash.search.rows import Rows
-
-_HEADER = struct.Struct(">16s H 6x I I 28x I 4x I 20x I 4x")  # SQLite's file header, the fields that are looked at
-
-
-#: Written through at every commit; a small cache, since the codes are held in memory; nothing in a file is trusted.
-_SETTINGS = (
-    "synchronous=FULL",
-    "journal_size_limit=4194304",
-    "cache_size=-512",
-    "trusted_schema=OFF",
-    "cell_size_check=ON",
-)
+from fusehash.search.engines import Engine
+from fusehash.search.rows import CodeRows, Edit, Ids
+from fusehash.search.store import MemoryStore
+from fusehash.sqlite import Connection, DamageError, Database, FileKind, create, log_size
 
 
 class IndexFileError(FusehashError, OSError):
-    """An index file cannot be reached or written just now; what it holds is unharmed."""
+    """An index file cannot be reached or written now; its content is unharmed."""
 
 
-class Storage:
-    """One open index file. Not for use by several threads at a time; index.py sees to that."""
+_SCHEMA = (
+    "CREATE TABLE state (only INTEGER PRIMARY KEY, n_bits INTEGER, generation INTEGER, count INTEGER, last_id INTEGER, "
+    "digest INTEGER, replayable INTEGER, checksum INTEGER)",
+    "CREATE TABLE block (number INTEGER PRIMARY KEY, generation INTEGER, first_id INTEGER, last_id INTEGER, "
+    "count INTEGER, checksum INTEGER, ids BLOB, codes BLOB)",
+    "CREATE TABLE removal (generation INTEGER PRIMARY KEY, checksum INTEGER, ids BLOB)",
+)
+_KIND = FileKind(
+    name=lambda path: f"The index file {path}",
+    application_id=0x46484958,  # "FHIX"
+    format=1,
+    schema=_SCHEMA,
+    unavailable=IndexFileError,
+    corrupt=CorruptIndexError,
+    settings=("synchronous=FULL", "cache_size=-512"),  # a small cache: the codes are in memory
+)
+_BLOCK_BYTES = 1 << 18
+_REMOVALS = 256  # revisions that a reader may lag behind and still catch up block by block
+_REMOVED_IDS = 1 << 16  # a larger removal is not kept for readers, who then read everything
+_DIGEST = (1 << 62) - 1
 
-    def __init__(self, path: str | os.PathLike[str], n_bits: int | None, timeout: float) -> None:
-        self.path = Path(path).absolute()
-        self._timeout = timeout
-        self._database: sqlite3.Connection | None = None
-        self._inherited: list[sqlite3.Connection | None] = []  # connections of a parent process are never closed here
-        self._read_only = False
-        self._owner, self._version = 0, (None, 0)  # type: int, tuple[int | None, int]
-        self.state = State(0, -1)
-        if not self.path.exists():
+
+class FileStore(MemoryStore):
+    """The rows of one index in memory, with a file behind them."""
+
+    def __init__(self, path: str | os.PathLike[str], n_bits: int | None, engine: Engine, timeout: float) -> None:
+        super().__init__(0, engine)
+        path = Path(path).absolute()
+        if not path.exists():
             if n_bits is None:
-                raise IndexFileError(f"There is no index at {self.path}; to create one, say of how many bits (n_bits).")
-            _create(self.path, n_bits)
-        self._identity = self._look()
-        _check_header(self.path)
-        if _log_size(self.path):
-            with self._told(), contextlib.closing(self._connect("mode=ro")) as database:
-                self._load(database)
-        self.rows = self._reading(self._load)
-        if n_bits is not None and n_bits != self.state.n_bits:
+                raise IndexFileError(f"There is no index at {path}; pass n_bits to create one.")
+            create(path, _KIND, FileState(n_bits).write)
+        self._database = Database(path, _KIND, timeout)
+        self._identity = self._database.identity()
+        if log_size(path):  # of an interrupted process: a damaged file is refused before the log is merged into it
+            with self._database.read_only_connection() as connection:
+                self._load(connection)
+        self._version: tuple[int, int] | None = self._database.data_version()
+        with self._database.reading() as connection:
+            self._load(connection)
+        self.n_bits = self._state.n_bits
+        if n_bits is not None and n_bits != self.n_bits:
             self.close()
-            raise ParameterError(
-                "HammingIndex.open", "n_bits", f"{self.state.n_bits}, the width of {self.path}", n_bits
-            )
+            raise ParameterError("HammingIndex.open", "n_bits", f"{self.n_bits}, the width of {path}", n_bits)
 
-    def refresh(self) -> Rows:
-        """The rows as last committed by anyone."""
-        seen = self._look()
-        if seen[:2] != self._identity[:2]:
-            raise IndexFileError(
-                f"The index file {self.path} was removed or replaced while it was open; open it again."
-            )
-        if self._read_only and seen != self._identity:
-            self._disconnect()
-        self._identity = seen
-        with self._told():
-            (version,) = self._connection().execute("PRAGMA data_version").fetchone()
-        if (version, os.getpid()) != self._version:
-            self.rows = self._reading(self._catch_up)
-        return self.rows
+    def __str__(self) -> str:
+        return f"in {self._database.path}"
 
-    def change(self, plan: Callable[[Rows, State], tuple[Change, int]]) -> Rows:
-        """Carry out what ``plan`` makes of the rows as they are now (the change, highest id ever used), or nothing."""
-
-        def write(database: sqlite3.Connection) -> tuple[Rows, State]:
-            change, last_id = plan(self.rows, self.state)
-            rows = change.apply(self.rows)
-            return rows, blocks.write(database, replace(self.state, last_id=last_id), change)
-
-        return self._writing(write)
-
-    def compact(self) -> Rows:
-        """Write everything anew in full blocks and give the space that is left over back to the disk."""
-        self._writing(lambda database: (self.rows, blocks.write_all(database, self.state, self.rows)))
-        with self._told("compacted"):
-            self._connection().execute("VACUUM")
-            self._connection().execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        return self.rows
+    def compact(self) -> None:
+        """Write all rows again in full blocks and return the unused space to the disk."""
+        with self._lock:
+            self._write(lambda connection: (self._rows, _write_all(connection, self._state, self._rows)))
+            self._database.compact()
+            self._rows = self._rows.trimmed()
 
     def stats(self) -> dict[str, Any]:
-        """Size and shape of the file."""
-        with self._told():
-            (count,) = self._connection().execute("SELECT count(*) FROM block").fetchone()
-        sizes = {"file_bytes": self._look()[2], "log_bytes": _log_size(self.path), "blocks": count}
-        return {"path": str(self.path), "generation": self.state.generation, **sizes}
+        with self._lock:
+            stats, path = super().stats(), self._database.path
+            with self._database.reading() as connection:
+                (blocks,) = connection.execute("SELECT count(*) FROM block").fetchone()
+            sizes = {"file_bytes": self._database.identity()[2], "log_bytes": log_size(path), "blocks": blocks}
+            return {**stats, "path": str(path), "revision": self._state.revision, **sizes}
 
     def close(self) -> None:
-        """Let go of the file. The last one to do so merges the log into it."""
-        self._disconnect()
+        with self._lock:
+            self._database.close()
 
-    def _load(self, database: sqlite3.Connection) -> Rows:
-        blocks.check_schema(database)
-        state = State.read(database)
-        rows = blocks.load(database, state)
-        self.state = state
-        return rows
+    def _current(self) -> CodeRows:
+        """The rows as last committed by any process."""
+        with self._lock:
+            identity = self._database.identity()
+            if identity[:2] != self._identity[:2]:
+                raise IndexFileError(
+                    f"The index file {self._database.path} was removed or replaced while it was open; open it again."
+                )
+            if self._database.read_only and identity != self._identity:
+                self._database.disconnect()
+            self._identity = identity
+            version = self._database.data_version()
+            if version != self._version:
+                with self._database.reading() as connection:
+                    self._catch_up(connection)
+                self._version = version
+            return self._rows
 
-    def _catch_up(self, database: sqlite3.Connection) -> Rows:
-        state = State.read(database)
-        if state.generation == self.state.generation:
-            return self.rows
-        rows = blocks.catch_up(database, state, self.rows, self.state.generation)
-        self.state = state
-        return rows
+    def _change(self, plan: Callable[[CodeRows, int], Edit]) -> Edit:
+        edit: Edit
 
-    def _reading(self, read: Callable[[sqlite3.Connection], Rows]) -> Rows:
-        with self._told():
-            database = self._connection()
-            (version,) = database.execute("PRAGMA data_version").fetchone()
-            database.execute("BEGIN")
-            try:
-                rows = read(database)
-            finally:
-                database.execute("ROLLBACK")
-            self._version = version, os.getpid()
-            return rows
+        def write(connection: Connection) -> tuple[CodeRows, FileState]:
+            nonlocal edit
+            edit = plan(self._rows, self._state.last_id)
+            return edit.apply(self._rows), _write_edit(connection, self._state, edit)
 
-    def _writing(self, write: Callable[[sqlite3.Connection], tuple[Rows, State]]) -> Rows:
-        self.refresh()
-        if self._read_only:
-            raise IndexFileError(f"The index file {self.path} cannot be written: it or its folder is read-only.")
-        with self._told("written"):
-            database = self._connection()
-            version, self._version = self._version, (None, 0)  # a call that is cut short reads the file anew
-            database.execute("BEGIN IMMEDIATE")
-            try:
-                self.rows = self._catch_up(database)
-                rows, state = write(database)
-                database.execute("COMMIT")
-            except BaseException:
-                if database.in_transaction:
-                    database.execute("ROLLBACK")
-                raise
-        self.rows, self.state, self._version = rows, state, version
-        return rows
+        with self._lock:
+            self._write(write)
+            return edit
 
-    def _look(self) -> tuple[int, int, int, int]:
-        try:
-            found = self.path.stat()
-        except OSError as error:
-            raise IndexFileError(f"The index file {self.path} cannot be reached: {error.strerror}.") from error
-        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    def _write(self, write: Callable[[Connection], tuple[CodeRows, FileState]]) -> None:
+        """Carry out `write` in one transaction, after catching up with other processes."""
+        self._current()
+        version, self._version = self._version, None  # if the call is interrupted, the next one catches up again
+        with self._database.writing() as connection:
+            self._catch_up(connection)
+            rows, state = write(connection)
+        self._rows, self._state, self._version = rows, state, version
 
-    def _connection(self) -> sqlite3.Connection:
-        if self._database is not None and self._owner != os.getpid():
-            self._inherited.append(self._database)
-            self._database = None
-        if self._database is None:
-            self._owner, self._version = os.getpid(), (None, 0)
-            try:
-                self._database, self._read_only = self._connect("mode=rw"), False
-            except sqlite3.OperationalError as error:
-                if _log_size(self.path) or not _is_about(error, "unable to open", "readonly"):
-                    raise
-                # The folder is not ours to write into: read the file as it is, without locks or log.
-                self._database, self._read_only = self._connect("immutable=1"), True
-        return self._database
+    def _load(self, connection: Connection) -> None:
+        if {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master")} != set(_SCHEMA):
+            raise DamageError("it does not hold the tables of an index")
+        state = FileState.read(connection)
+        self._rows, self._state = _load(connection, state), state
 
-    def _connect(self, mode: str) -> sqlite3.Connection:
-        database = sqlite3.connect(
-            f"file:{quote(os.fsencode(self.path))}?{mode}",
-            uri=True, timeout=self._timeout, isolation_level=None, check_same_thread=False,
-        )  # fmt: skip
-        try:
-            for setting in _SETTINGS:
-                database.execute(f"PRAGMA {setting}")
-            database.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        except BaseException:
-            database.close()
-            raise
-        return database
-
-    def _disconnect(self) -> None:
-        if self._database is not None and self._owner == os.getpid():
-            with contextlib.suppress(sqlite3.Error):
-                self._database.close()
-            self._database = None
-
-    @contextlib.contextmanager
-    def _told(self, doing: str = "read") -> Iterator[None]:
-        """Turn what SQLite says into one sentence about this file, and begin the next call with a new connection."""
-        try:
-            yield
-        except (DamageError, UnicodeDecodeError) as error:  # SQLite quotes damaged bytes in its messages
-            self._disconnect()
-            raise CorruptIndexError(f"The index file {self.path} is corrupt: {error}.") from error
-        except sqlite3.Error as error:
-            self._disconnect()
-            if _is_about(error, "locked", "busy"):
-                reason = f"another process has been writing it for {self._timeout:g} s"
-            elif _is_about(error, "full", "disk I/O", "readonly", "unable to open"):
-                reason = str(error)
-            else:
-                raise CorruptIndexError(f"The index file {self.path} is corrupt: {error}.") from error
-            raise IndexFileError(f"The index file {self.path} could not be {doing}: {reason}.") from error
+    def _catch_up(self, connection: Connection) -> None:
+        state = FileState.read(connection)
+        if state.revision != self._state.revision:
+            self._rows, self._state = _catch_up(connection, state, self._rows, self._state.revision), state
 
 
-def _create(path: Path, n_bits: int) -> None:
-    """Make an empty index at ``path`` unless one has come there meanwhile."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(6)}.new")
-    try:
-        with contextlib.closing(sqlite3.connect(draft, isolation_level=None)) as database:
-            database.execute("PRAGMA journal_mode=WAL")
-            database.execute("PRAGMA synchronous=FULL")
-            database.execute(f"PRAGMA application_id={APPLICATION_ID}")
-            database.execute(f"PRAGMA user_version={FORMAT}")
-            database.execute("BEGIN IMMEDIATE")
-            for table in blocks.SCHEMA:
-                database.execute(table)
-            State(n_bits).write(database)
-            database.execute("COMMIT")
-        try:
-            os.link(draft, path)
-        except FileExistsError:
-            pass
-        except OSError:  # no hard links on this file system
-            if not path.exists():
-                draft.rename(path)
-        if os.name == "posix":
-            folder = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
-    except (sqlite3.Error, OSError) as error:
-        raise IndexFileError(f"The index file {path} could not be created: {error}.") from error
-    finally:
-        for leftover in (draft, draft.with_name(draft.name + "-wal"), draft.with_name(draft.name + "-shm")):
-            with contextlib.suppress(OSError):
-                leftover.unlink()
+@dataclass(frozen=True)
+class FileState:
+    """The one row of the table `state`."""
+
+    n_bits: int
+    revision: int = 0
+    count: int = 0
+    last_id: int = -1
+    digest: int = 0
+    replayable: int = 0  # the oldest revision from which a reader can catch up
+
+    def write(self, connection: Connection) -> None:
+        row = astuple(self)
+        connection.execute("INSERT OR REPLACE INTO state VALUES (1, ?, ?, ?, ?, ?, ?, ?)", (*row, _checksum(row)))
+
+    @classmethod
+    def read(cls, connection: Connection) -> FileState:
+        row = connection.execute(
+            "SELECT n_bits, generation, count, last_id, digest, replayable, checksum FROM state WHERE only = 1"
+        ).fetchone()
+        if row is None or not all(isinstance(value, int) for value in row) or _checksum(row[:-1]) != row[-1]:
+            raise DamageError("its state is damaged")
+        return cls(*row[:-1])
+
+    def plus(self, count: int, checksum: int) -> FileState:
+        """The state with a block added or, if both numbers are negative, taken out."""
+        return replace(self, count=self.count + count, digest=self.digest + checksum & _DIGEST)
 
 
-def _check_header(path: Path) -> None:
-    """Refuse what is no index, or cut off, before SQLite opens it."""
-    try:
-        with path.open("rb") as file:
-            header = file.read(_HEADER.size)
-            size = os.fstat(file.fileno()).st_size
-    except OSError as error:
-        raise IndexFileError(f"The index file {path} could not be read: {error.strerror}.") from error
-    if len(header) < _HEADER.size:
-        raise CorruptIndexError(f"The index file {path} is corrupt: it is cut off.")
-    magic, page_size, changes, pages, version, application, valid_for = _HEADER.unpack(header)
-    if magic != b"SQLite format 3\0" or application != APPLICATION_ID:
-        raise CorruptIndexError(f"The file {path} is not a fusehash index.")
-    if version != FORMAT:
-        raise CorruptIndexError(f"The index file {path} has format {version}; this fusehash reads format {FORMAT}.")
-    expected = pages * (65536 if page_size == 1 else page_size)
-    if changes == valid_for and size < expected and not _log_size(path):
-        raise CorruptIndexError(f"The index file {path} is corrupt: it is cut off at {size} of {expected} bytes.")
+def _load(connection: Connection, state: FileState) -> CodeRows:
+    """All rows of the file, checked."""
+    # The size is taken from the blobs: a damaged count must not allocate the memory that it claims.
+    (size,) = connection.execute("SELECT coalesce(sum(length(ids)), 0) / 8 FROM block").fetchone()
+    if size != state.count:
+        raise DamageError("codes are missing from it")
+    rows = CodeRows(state.n_bits // 8, size, size + size // 64)
+    filled, digest = 0, 0
+    for _, checksum, ids, codes in _read_blocks(connection, state, "ORDER BY first_id"):
+        end = filled + len(ids)
+        if end > len(rows):
+            raise DamageError("it holds more codes than it should")
+        rows.ids[filled:end], rows.codes[filled:end] = ids, codes
+        filled, digest = end, (digest + checksum) & _DIGEST
+    if filled != len(rows) or digest != state.digest:
+        raise DamageError("codes are missing from it")
+    rows = rows.sorted()
+    if np.any(rows.ids[1:] == rows.ids[:-1]):
+        raise DamageError("an id occurs twice in it")
+    return rows
 
 
-def _log_size(path: Path) -> int:
-    try:
-        return path.with_name(path.name + "-wal").stat().st_size
-    except OSError:
-        return 0
+def _catch_up(connection: Connection, state: FileState, rows: CodeRows, revision: int) -> CodeRows:
+    """Bring rows of an earlier revision up to date, reading only what has changed where that is less."""
+    query = "SELECT coalesce(sum(count), 0) FROM block WHERE generation > ?"
+    (changed,) = connection.execute(query, (revision,)).fetchone()
+    if revision < state.replayable or 2 * changed > state.count:
+        return _load(connection, state)
+    for checksum, blob in connection.execute("SELECT checksum, ids FROM removal WHERE generation > ?", (revision,)):
+        if zlib.crc32(blob) != checksum:
+            raise DamageError("a removal is damaged")
+        here, positions = rows.find(np.frombuffer(blob, "<i8").astype(np.int64))
+        rows = rows.without(positions[here]) if here.any() else rows
+    for _, _, ids, codes in _read_blocks(connection, state, f"WHERE generation > {revision} ORDER BY first_id"):
+        here, positions = rows.find(ids)
+        if here.any() and np.any(rows.codes[positions[here]] != codes[here]):
+            rows = rows.with_codes(positions[here], codes[here])
+        rows = rows.with_added(ids[~here], codes[~here]) if not here.all() else rows
+    return rows if len(rows) == state.count else _load(connection, state)
 
 
-def _is_about(error: sqlite3.Error, *words: str) -> bool:
-    return any(word in str(error) for word in words)
+def _read_blocks(connection: Connection, state: FileState, which: str) -> Iterator[tuple[int, int, Ids, Codes]]:
+    """Number, checksum, ids and codes of blocks, checked."""
+    columns = "number, generation, first_id, last_id, count, checksum, ids, codes"
+    for number, *head, checksum, ids, codes in connection.execute(f"SELECT {columns} FROM block {which}"):
+        if not (isinstance(ids, bytes) and isinstance(codes, bytes)) or _checksum(head, ids, codes) != checksum:
+            raise DamageError(f"block {number} is damaged")
+        matrix = np.frombuffer(codes, np.uint8).reshape(-1, state.n_bits // 8)
+        yield number, checksum, np.frombuffer(ids, "<i8").astype(np.int64, copy=False), matrix
+
+
+def _write_edit(connection: Connection, state: FileState, edit: Edit) -> FileState:
+    state = replace(state, revision=state.revision + 1, last_id=edit.last_id(state.last_id))
+    if len(edit.removed):
+        state = _rewrite(connection, state, edit)
+        state = _note_removal(connection, state, edit.removed if not edit.replaces else edit.removed[:0])
+    if len(edit.ids) and not edit.replaces:
+        state = _append(connection, state, edit.ids, edit.codes)
+    state.write(connection)
+    return state
+
+
+def _write_all(connection: Connection, state: FileState, rows: CodeRows) -> FileState:
+    """Write all rows again, in as few blocks as possible."""
+    revision = state.revision + 1
+    connection.execute("DELETE FROM block")
+    connection.execute("DELETE FROM removal")
+    state = replace(state, revision=revision, replayable=revision, count=0, digest=0)
+    state = _insert(connection, state, rows.ids, rows.codes)
+    state.write(connection)
+    return state
+
+
+def _append(connection: Connection, state: FileState, ids: Ids, codes: Codes) -> FileState:
+    """Write new rows, merged with the last blocks where those are no larger and all fit into one block."""
+    size, first = len(ids), None
+    for number, count in connection.execute("SELECT number, count FROM block ORDER BY number DESC"):
+        if count > size or size + count > _capacity(state):
+            break
+        first, size = number, size + count
+    if first is not None:
+        blocks = list(_read_blocks(connection, state, f"WHERE number >= {first}"))
+        ids = np.concatenate((ids, *(block[2] for block in blocks)))
+        codes = np.concatenate((codes, *(block[3] for block in blocks)))
+        order = np.argsort(ids, kind="stable")
+        ids, codes = ids[order], codes[order]
+        connection.execute("DELETE FROM block WHERE number >= ?", (first,))
+        for _, checksum, merged, _ in blocks:
+            state = state.plus(-len(merged), -checksum)
+    return _insert(connection, state, ids, codes)
+
+
+def _insert(connection: Connection, state: FileState, ids: Ids, codes: Codes) -> FileState:
+    for start in range(0, len(ids), _capacity(state)):
+        part = slice(start, start + _capacity(state))
+        state = _put(connection, state, None, ids[part], codes[part])
+    return state
+
+
+def _rewrite(connection: Connection, state: FileState, edit: Edit) -> FileState:
+    """Remove ids from the blocks that hold them, or replace their codes there."""
+    missing = len(edit.removed)
+    for number, first, last in connection.execute("SELECT number, first_id, last_id FROM block").fetchall():
+        begin, end = np.searchsorted(edit.removed, first), np.searchsorted(edit.removed, last, side="right")
+        if begin == end:
+            continue
+        ((_, checksum, ids, codes),) = _read_blocks(connection, state, f"WHERE number = {number}")
+        removed = edit.removed[begin:end]
+        positions = np.searchsorted(ids, removed)
+        here = ids[np.minimum(positions, len(ids) - 1)] == removed
+        if not here.any():
+            continue
+        missing -= np.count_nonzero(here)
+        state = state.plus(-len(ids), -checksum)
+        if edit.replaces:
+            codes = codes.copy()
+            codes[positions[here]] = edit.codes[begin:end][here]
+        else:
+            ids, codes = np.delete(ids, positions[here]), np.delete(codes, positions[here], axis=0)
+        connection.execute("DELETE FROM block WHERE number = ?", (number,))
+        if len(ids):
+            state = _put(connection, state, number, ids, codes)
+    if missing:
+        raise DamageError("codes are missing from it")
+    return state
+
+
+def _put(connection: Connection, state: FileState, number: int | None, ids: Ids, codes: Codes) -> FileState:
+    """Write one block under a number, or under the next one."""
+    blobs = ids.astype("<i8", copy=False).tobytes(), check_codes(codes, state.n_bits).tobytes()
+    head = state.revision, int(ids[0]), int(ids[-1]), len(ids)
+    checksum = _checksum(head, *blobs)
+    connection.execute("INSERT INTO block VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (number, *head, checksum, *blobs))
+    return state.plus(len(ids), checksum)
+
+
+def _note_removal(connection: Connection, state: FileState, removed: Ids) -> FileState:
+    """Keep the ids of a removal for readers that have yet to catch up, and delete the oldest ones."""
+    oldest = state.revision - _REMOVALS
+    if len(removed) > _REMOVED_IDS:
+        oldest = state.revision
+    elif len(removed):
+        blob = removed.astype("<i8").tobytes()
+        connection.execute("INSERT INTO removal VALUES (?, ?, ?)", (state.revision, zlib.crc32(blob), blob))
+    connection.execute("DELETE FROM removal WHERE generation <= ?", (oldest,))
+    return replace(state, replayable=max(state.replayable, oldest))
+
+
+def _checksum(head: Sequence[int], *blobs: bytes) -> int:
+    checksum = zlib.crc32(repr(tuple(head)).encode())
+    for blob in blobs:
+        checksum = zlib.crc32(blob, checksum)
+    return checksum
+
+
+def _capacity(state: FileState) -> int:
+    """Codes that fit into a block."""
+    return _BLOCK_BYTES // (8 + state.n_bits // 8)

@@ -1,4 +1,4 @@
-"""HammingIndex: codes and their ids, searched exactly; in memory, kept in a file for years, or on a server."""
+"""HammingIndex: codes and their ids, searched exactly; in memory, in a file, or on a server."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterator
-from types import TracebackType
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,89 +14,128 @@ from numpy.typing import ArrayLike, NDArray
 
 from fusehash.bits import Codes, check_codes
 from fusehash.errors import ParameterError
+from fusehash.parameters import integer, multiple_of, optional
 from fusehash.search import engines
-from fusehash.search.engines.scan import Distances, Ints
-from fusehash.search.file import Storage
-from fusehash.search.ids import NO_IDS, check_different, check_ids
-from fusehash.search.local import LocalStore
-from fusehash.search.rows import Ids
+from fusehash.search.engines.scan import warm_up
+from fusehash.search.file import FileStore
+from fusehash.search.rows import NO_IDS, Distances, Ids, Ints, check_different, check_ids
 from fusehash.search.servers import address as server
-from fusehash.search.store import Store
+from fusehash.search.store import MemoryStore, Store
 
 logger = logging.getLogger(__name__)
 
-_warm: set[int] = set()  # widths whose kernels this process has compiled or is compiling
+_N_BITS, _K, _RADIUS, _THREADS = multiple_of(8, 1024), integer(1), integer(0), optional(integer(1))
+_ADDRESSES = f"an address that begins with one of {', '.join(server.SCHEMES)} and ://"
 
 
 class HammingIndex:
     """Exact nearest-neighbor search over packed binary codes.
 
-    Results come in order of (distance, id) and depend on nothing else: not on threads, nor on the order in which codes
-    were added. Ids are 64-bit integers, given by the caller or counted up from 0; an id that was removed is never given
-    out again. A call that raises has changed nothing. All methods may be called from several threads.
+    Results are in order of (distance, id) and do not depend on the number of threads or on the order in which codes
+    were added. Ids are 64-bit integers: pass your own, or let the index count up from 0. An id that was removed is
+    never assigned again automatically. A call that raises has changed nothing. Several threads may share an index.
 
     Parameters
     ----------
-    n_bits : int
-        Width of the codes, a multiple of 8 from 8 to 1024.
+    n_bits : int, default 64
+        Width of the codes, a multiple of 8 up to 1024.
     engine : str, default "scan"
-        "scan", "numpy", "multi-index", "auto", "torch" (all exact, equal results), "faiss-ivf" or "faiss-hnsw"
-        (approximate); fusehash.search.engines says which is for what. Or the address of a server that keeps the codes
-        and answers (exact, equal results): "postgresql://user@host:5432/database?index=name" or
-        "milvus://host:19530/name"; what is there already is opened, else an empty index is made.
+        "scan", "numpy", "multi-index", "auto" or "torch" (exact, equal results), "faiss-ivf" or "faiss-hnsw"
+        (approximate); see `fusehash.search.engines`. Or the address of a server that keeps the codes and answers
+        (exact, equal results): "postgresql://user@host:5432/database?index=name" or "milvus://host:19530/name". An
+        index that exists at the address is opened, else an empty one is created.
     threads : int, optional
-        Threads a search may use; all cores by default.
+        Threads per search; all cores by default.
+
+    Raises
+    ------
+    ParameterError
+        If a parameter is out of range.
+    IndexServerError
+        If a server cannot be reached.
 
     Examples
     --------
     >>> import numpy as np
+    >>> from fusehash import HammingIndex
     >>> index = HammingIndex(n_bits=16)
     >>> index.add(np.array([[0, 0], [255, 0], [1, 0]], np.uint8), ids=[10, 20, 30])
     array([10, 20, 30])
     >>> distances, ids = index.search(np.array([[3, 0]], np.uint8), k=2)
     >>> distances, ids
     (array([[1, 2]], dtype=int32), array([[30, 10]]))
+    >>> offsets, distances, ids = index.range_search(np.array([[3, 0]], np.uint8), radius=1)
+    >>> offsets, ids
+    (array([0, 1]), array([30]))
+    >>> index.remove([10]), len(index), 10 in index
+    (1, 2, False)
     """
 
     def __init__(self, n_bits: int = 64, *, engine: str | engines.Engine = "scan", threads: int | None = None) -> None:
-        if not isinstance(n_bits, (int, np.integer)) or not 8 <= n_bits <= 1024 or n_bits % 8:
-            raise ParameterError("HammingIndex", "n_bits", "a multiple of 8 from 8 to 1024", n_bits)
-        self._threads = _check_threads(threads)
+        n_bits = int(_N_BITS.check("HammingIndex", "n_bits", n_bits))
+        self._threads: int | None = _THREADS.check("HammingIndex", "threads", threads)
         self._store: Store
         if server.is_address(engine):
-            self._store = server.connect(engine, int(n_bits))
+            self._store = server.connect(engine, n_bits)
         else:
-            self._store = LocalStore(int(n_bits), engines.make(engine))
+            self._store = MemoryStore(n_bits, _make_engine(engine))
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], n_bits: int | None = None, *, engine: str | engines.Engine = "scan",
              threads: int | None = None, timeout: float = 30.0, warm: bool = True) -> HammingIndex:  # fmt: skip
-        """Open the index kept in a file or on a server (``path`` is its address), or create one of ``n_bits``.
+        """Open an index in a file or on a server, or create one.
 
-        When `add`, `remove`, `replace` or `compact` has returned, its effect survives kill -9 and loss of power; a call
-        that was cut off has left nothing. Any number of processes may search while one writes; they see what has been
-        committed. A second writer waits for up to ``timeout`` seconds. ``warm`` compiles the kernels in the background.
+        When `add`, `remove`, `replace` or `compact` has returned, its effect survives kill -9 and loss of power. A call
+        that was interrupted has changed nothing. Any number of processes may search while one writes; they see what has
+        been committed.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file, or the address of a server.
+        n_bits : int, optional
+            Width of the codes. Needed to create an index; an existing one must have this width.
+        engine : str, default "scan"
+            What searches the file; see `HammingIndex`.
+        threads : int, optional
+            Threads per search; all cores by default.
+        timeout : float, default 30.0
+            Seconds to wait while another process writes.
+        warm : bool, default True
+            Compile the kernels in the background.
+
+        Returns
+        -------
+        index : HammingIndex
+            Close it after use, or use it in a `with` statement.
+
+        Raises
+        ------
+        ParameterError
+            If a parameter is out of range or the index has another width.
+        IndexFileError
+            If the file cannot be reached, or does not exist and `n_bits` is None.
+        CorruptIndexError
+            If the file is damaged or foreign. It is not modified.
+        IndexServerError
+            If the server cannot be reached.
         """
         if server.is_address(engine):
             raise ParameterError(
-                "HammingIndex.open", "engine", "one that searches a file; a server's address goes in place of the path",
+                "HammingIndex.open", "engine", "an engine that searches a file; pass the address of a server as `path`",
                 server.without_secrets(engine),
             )  # fmt: skip
-        index = cls(
-            64 if n_bits is None else n_bits, engine=engine, threads=threads
-        )  # says what is wrong, makes no file
+        searcher = _make_engine(engine)
+        index = cls(64 if n_bits is None else n_bits, engine=searcher, threads=threads)
+        width = None if n_bits is None else int(n_bits)
         if server.is_address(path):
-            index._store = server.connect(path, None if n_bits is None else int(n_bits), timeout=timeout)
+            index._store = server.connect(path, width, timeout=timeout)
             return index
         if server.is_other_address(path):
-            raise ParameterError(
-                "HammingIndex.open", "path", f"a file, or an address that begins with {', '.join(server.SCHEMES)}",
-                server.scheme_of(path),
-            )  # fmt: skip
-        storage = Storage(path, None if n_bits is None else int(n_bits), timeout)
-        index._store = LocalStore(storage.state.n_bits, engines.make(engine), storage)
+            raise ParameterError("HammingIndex.open", "path", f"a file, or {_ADDRESSES}", server.scheme_of(path))
+        index._store = FileStore(path, width, searcher, timeout)
         if warm:
-            _warm_up(index)
+            _warm_up(index.n_bits)
         return index
 
     @property
@@ -121,32 +160,103 @@ class HammingIndex:
         return self.blocks()
 
     def blocks(self, size: int = 65536) -> Iterator[tuple[Ids, Codes]]:
-        """(ids, codes) in order of id, ``size`` at a time, as they were when the iteration began."""
-        if size < 1:
-            raise ParameterError("HammingIndex.blocks", "size", "at least 1", size)
-        return self._store.blocks(size)
+        """Iterate over all codes, as they were when the iteration began.
+
+        Parameters
+        ----------
+        size : int, default 65536
+            Codes per block.
+
+        Returns
+        -------
+        blocks : iterator of (ids, codes)
+            In order of id.
+
+        Raises
+        ------
+        ParameterError
+            If `size` is below 1.
+        """
+        return self._store.blocks(int(_K.check("HammingIndex.blocks", "size", size)))
 
     def get(self, ids: ArrayLike) -> Codes:
-        """The codes of some ids."""
+        """Return the codes of some ids.
+
+        Parameters
+        ----------
+        ids : array-like of int, shape (n,)
+
+        Returns
+        -------
+        codes : uint8 array, shape (n, n_bits / 8)
+
+        Raises
+        ------
+        DataError
+            If an id is not in the index.
+        """
         return self._store.get(check_ids(ids))
 
     def add(self, codes: ArrayLike, ids: ArrayLike | None = None) -> Ids:
-        """Add codes and return their ids; without ``ids`` they count on from the highest one ever used."""
+        """Add codes.
+
+        Parameters
+        ----------
+        codes : uint8 array-like, shape (n, n_bits / 8)
+        ids : array-like of int, shape (n,), optional
+            By default, count on from the highest id ever used.
+
+        Returns
+        -------
+        ids : int64 array, shape (n,)
+            The ids of the codes.
+
+        Raises
+        ------
+        DataError
+            If the codes have another width, or an id occurs twice or is in the index already.
+        """
         packed = check_codes(codes, self.n_bits)
-        given = None if ids is None else check_ids(ids, len(packed))
-        if given is not None:
-            check_different(given)
-        return self._store.add(given, packed) if len(packed) else NO_IDS.copy()
+        new = None if ids is None else check_ids(ids, len(packed))
+        if new is not None:
+            check_different(new)
+        return self._store.add(new, packed) if len(packed) else NO_IDS.copy()
 
     def remove(self, ids: ArrayLike) -> int:
-        """Remove codes by id and return how many; an id that is not there is an error."""
-        gone = np.unique(check_ids(ids))
-        if len(gone):
-            self._store.remove(gone)
-        return len(gone)
+        """Remove codes.
+
+        Parameters
+        ----------
+        ids : array-like of int, shape (n,)
+
+        Returns
+        -------
+        count : int
+            Number of codes removed.
+
+        Raises
+        ------
+        DataError
+            If an id is not in the index.
+        """
+        removed = np.unique(check_ids(ids))
+        if len(removed):
+            self._store.remove(removed)
+        return len(removed)
 
     def replace(self, codes: ArrayLike, ids: ArrayLike) -> None:
-        """Give ids that are in the index other codes, all at once."""
+        """Replace the codes of ids that are in the index, all at once.
+
+        Parameters
+        ----------
+        codes : uint8 array-like, shape (n, n_bits / 8)
+        ids : array-like of int, shape (n,)
+
+        Raises
+        ------
+        DataError
+            If the codes have another width, or an id occurs twice or is not in the index.
+        """
         packed = check_codes(codes, self.n_bits)
         changed = check_ids(ids, len(packed))
         check_different(changed)
@@ -157,83 +267,132 @@ class HammingIndex:
     def search(
         self, codes: ArrayLike, k: int, *, allowed: ArrayLike | None = None, threads: int | None = None
     ) -> tuple[Distances, Ids]:
-        """The ``k`` nearest codes of every query: distances and ids, in order of (distance, id).
+        """Return the nearest codes of every query.
 
-        ``allowed`` restricts the search to some ids, given as integers (ids that are not in the index are passed over)
-        or as a boolean mask over `ids`. Both results have min(k, codes that may be found) columns.
+        Parameters
+        ----------
+        codes : uint8 array-like, shape (n_queries, n_bits / 8)
+            The queries.
+        k : int
+            Number of neighbors.
+        allowed : array-like, optional
+            Search only these ids (those that are not in the index are ignored), or a boolean mask over `ids`.
+        threads : int, optional
+            Threads for this search.
+
+        Returns
+        -------
+        distances : int32 array, shape (n_queries, min(k, codes searched))
+        ids : int64 array of the same shape
+            In order of (distance, id).
+
+        Raises
+        ------
+        ParameterError
+            If `k` or `threads` is below 1.
+        DataError
+            If the queries have another width, or `allowed` is neither ids nor a mask.
         """
-        queries, chosen = self._asked(codes, allowed)
-        if not isinstance(k, (int, np.integer)) or isinstance(k, bool) or k < 1:
-            raise ParameterError("HammingIndex.search", "k", "an integer of at least 1", k)
-        return self._store.search(queries, int(k), chosen, self._workers(threads))
+        queries = check_codes(codes, self.n_bits, what="Query codes")
+        k, threads = int(_K.check("HammingIndex.search", "k", k)), self._checked_threads(threads)
+        return self._store.search(queries, k, _check_allowed(allowed), threads)
 
     def range_search(
         self, codes: ArrayLike, radius: int, *, allowed: ArrayLike | None = None, threads: int | None = None
     ) -> tuple[Ints, Distances, Ids]:
-        """All codes at most ``radius`` away: offsets, distances, ids; ``allowed`` as in `search`.
+        """Return all codes at most `radius` away from every query.
 
-        Query q's lie from ``offsets[q]`` to ``offsets[q + 1]``, in order of (distance, id).
+        Parameters
+        ----------
+        codes : uint8 array-like, shape (n_queries, n_bits / 8)
+            The queries.
+        radius : int
+            Largest Hamming distance.
+        allowed : array-like, optional
+            As in `search`.
+        threads : int, optional
+            Threads for this search.
+
+        Returns
+        -------
+        offsets : int64 array, shape (n_queries + 1,)
+            The results of query q are from `offsets[q]` to `offsets[q + 1]`.
+        distances : int32 array, shape (n_results,)
+        ids : int64 array, shape (n_results,)
+            In order of (distance, id) for each query.
+
+        Raises
+        ------
+        ParameterError
+            If `radius` is negative or `threads` is below 1.
+        DataError
+            If the queries have another width, or `allowed` is neither ids nor a mask.
         """
-        queries, chosen = self._asked(codes, allowed)
-        if not isinstance(radius, (int, np.integer)) or isinstance(radius, bool) or radius < 0:
-            raise ParameterError("HammingIndex.range_search", "radius", "an integer of at least 0", radius)
-        return self._store.range_search(queries, int(radius), chosen, self._workers(threads))
+        queries = check_codes(codes, self.n_bits, what="Query codes")
+        radius = int(_RADIUS.check("HammingIndex.range_search", "radius", radius))
+        return self._store.range_search(queries, radius, _check_allowed(allowed), self._checked_threads(threads))
 
     def compact(self) -> None:
-        """Give back spare memory; in a file or on a server, what removals have left."""
+        """Return unused memory and, in a file or on a server, the space that removals have left.
+
+        Raises
+        ------
+        IndexFileError
+            If the file cannot be written.
+        """
         self._store.compact()
 
     def stats(self) -> dict[str, Any]:
-        """Number of codes and engine; bytes in memory, path and size of a file, or the address of a server."""
+        """Return numbers about the index.
+
+        Returns
+        -------
+        stats : dict
+            Number of codes, engine, bytes in memory; of a file its path, size and revision; of a server its address.
+        """
         return self._store.stats()
 
     def close(self) -> None:
-        """Let go of the file or the server; an index in memory is left as it is."""
+        """Release the file or the connection to the server. An index in memory stays usable."""
         self._store.close()
 
     def __enter__(self) -> HammingIndex:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
         return f"<HammingIndex of {self.n_bits} bits {self._store}>"
 
-    @property
-    def _storage(self) -> Storage | None:
-        return self._store.storage if isinstance(self._store, LocalStore) else None
-
-    def _asked(self, codes: ArrayLike, allowed: ArrayLike | None) -> tuple[Codes, NDArray[Any] | None]:
-        queries = check_codes(codes, self.n_bits, what="Query codes")
-        if allowed is None:
-            return queries, None
-        chosen = np.asarray(allowed)
-        return queries, chosen if chosen.dtype == bool else np.unique(check_ids(chosen))
-
-    def _workers(self, threads: int | None) -> int | None:
-        return self._threads if threads is None else _check_threads(threads)
+    def _checked_threads(self, threads: int | None) -> int | None:
+        return self._threads if threads is None else int(_THREADS.check("HammingIndex", "threads", threads))
 
 
-def _check_threads(threads: int | None) -> int | None:
-    if threads is not None and (not isinstance(threads, (int, np.integer)) or threads < 1):
-        raise ParameterError("HammingIndex", "threads", "at least 1, or None for all cores", threads)
-    return None if threads is None else int(threads)
+def _make_engine(engine: str | engines.Engine) -> engines.Engine:
+    expected = f"one of {', '.join(engines.NAMES)}, or {_ADDRESSES}"
+    if isinstance(engine, str) and "://" in engine:  # an unknown address, which may contain a password
+        raise ParameterError("HammingIndex", "engine", expected, server.scheme_of(engine))
+    return engines.make(engine, expected)
 
 
-def _warm_up(index: HammingIndex) -> None:
-    """Compile the kernels of this width on another thread, once a process."""
-    if index.n_bits in _warm:
-        return
-    _warm.add(index.n_bits)
+def _check_allowed(allowed: ArrayLike | None) -> NDArray[Any] | None:
+    """None, a mask, or ids without repetition."""
+    if allowed is None:
+        return None
+    chosen = np.asarray(allowed)
+    return chosen if chosen.dtype == bool else np.unique(check_ids(chosen))
+
+
+@cache
+def _warm_up(n_bits: int) -> None:
+    """Compile the kernels of this width on another thread, once per process."""
 
     def work() -> None:
         try:
-            engines.compiled_kernel().warm_up(index.n_bits)
+            warm_up(n_bits)
         except Exception as error:
-            logger.warning("the kernels for %d bits could not be compiled ahead: %s", index.n_bits, error)
+            logger.warning("the kernels for %d bits could not be compiled ahead: %s", n_bits, error)
 
     # Not a daemon: a process must not end in the middle of a compilation.
     threading.Thread(target=work, name="fusehash-warm-up").start()

@@ -1,82 +1,167 @@
-"""Who holds the rows of an index. `HammingIndex` checks what it is given and passes it on to one of these.
+"""Where the rows of an index are. `HammingIndex` checks its arguments and asks one of these stores.
 
-    local.py      in this process, in memory or with a file behind it; an engine of engines.py answers the searches
-    postgres.py   in tables of a PostgreSQL server, which also answers the searches
-    milvus.py     in collections of a Milvus server, which also answers the searches
+    MemoryStore   in the memory of this process; an engine answers searches
+    FileStore     the same, with a file behind it (file.py)
+    servers/      on a PostgreSQL or Milvus server, which also answers searches
 
-All keep the same rules: results in order of (distance, id); an id that was removed is never counted out again; a call
-that raises has changed nothing, unless its sentence says that the outcome is not known.
+All stores follow the same rules. Results are in order of (distance, id). An id that was removed is never assigned again
+automatically. A call that raises has changed nothing, unless its message says that the outcome is unknown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 from fusehash.bits import Codes
-from fusehash.search.engines.scan import Distances, Ints
-from fusehash.search.rows import Ids
+from fusehash.search.engines import Engine
+from fusehash.search.rows import NO_IDS, CodeRows, Distances, Edit, Ids, Ints, check_mask, check_new, count_on
 
 
 class Store(Protocol):
-    """Rows and searches over them. Codes and ids come checked: equal lengths, no id twice, the right width.
+    """Rows and searches over them. Codes and ids are checked before: equal lengths, no id twice, the right width.
 
-    ``allowed`` is None, a vector of ids without repetition, or a boolean mask over `ids`.
+    `allowed` is None, a vector of ids without repetition, or a boolean mask over `ids()`. Ids of `get`, `remove` and
+    `replace` must be in the index; those of the last two are ascending.
     """
 
     n_bits: int
 
-    def __len__(self) -> int:
-        """How many codes."""
-
-    def __str__(self) -> str:
-        """Where they are, as "in ..."; never with a password."""
-
-    def ids(self) -> Ids:
-        """All ids, ascending."""
-
-    def here(self, ids: Ids) -> NDArray[Any]:
-        """Whether each id is there."""
-
-    def get(self, ids: Ids) -> Codes:
-        """The codes of some ids, all of which must be there."""
-
-    def blocks(self, size: int) -> Iterator[tuple[Ids, Codes]]:
-        """(ids, codes) in order of id, as they are now."""
-
-    def add(self, ids: Ids | None, codes: Codes) -> Ids:
-        """Add at least one code; without ids they count on."""
-
-    def remove(self, ids: Ids) -> None:
-        """Remove at least one id, all of which must be there; ascending."""
-
-    def replace(self, ids: Ids, codes: Codes) -> None:
-        """Give at least one id another code; all must be there; ascending."""
-
+    def __len__(self) -> int: ...
+    def __str__(self) -> str: ...  # where the codes are, as "in ..."; never with a password
+    def ids(self) -> Ids: ...  # all of them, ascending
+    def here(self, ids: Ids) -> NDArray[Any]: ...  # whether each id is in the index
+    def get(self, ids: Ids) -> Codes: ...
+    def blocks(self, size: int) -> Iterator[tuple[Ids, Codes]]: ...  # in order of id, as they are now
+    def add(self, ids: Ids | None, codes: Codes) -> Ids: ...  # at least one; without ids, count on from the highest
+    def remove(self, ids: Ids) -> None: ...  # at least one
+    def replace(self, ids: Ids, codes: Codes) -> None: ...  # at least one
     def search(
         self, queries: Codes, k: int, allowed: NDArray[Any] | None, threads: int | None
-    ) -> tuple[Distances, Ids]:
-        """The nearest min(k, codes that may be found)."""
-
+    ) -> tuple[Distances, Ids]: ...  # min(k, allowed codes) columns
     def range_search(
         self, queries: Codes, radius: int, allowed: NDArray[Any] | None, threads: int | None
-    ) -> tuple[Ints, Distances, Ids]:
-        """Offsets, distances and ids of all at most ``radius`` away."""
-
-    def compact(self) -> None:
-        """Give back what is spare."""
-
-    def stats(self) -> dict[str, Any]:
-        """What there is to know; never with a password."""
-
-    def close(self) -> None:
-        """Let go of files and connections."""
+    ) -> tuple[Ints, Distances, Ids]: ...  # offsets, distances, ids
+    def compact(self) -> None: ...  # return unused space
+    def stats(self) -> dict[str, Any]: ...  # never with a password
+    def close(self) -> None: ...  # release files and connections
 
 
 class ServerStore(Store, Protocol):
     """A store on a server."""
 
-    def drop(self) -> None:
-        """Remove the index, with all it holds."""
+    def drop(self) -> None: ...  # delete the index and all its codes
+
+
+class MemoryStore:
+    """The rows of one index in memory."""
+
+    def __init__(self, n_bits: int, engine: Engine) -> None:
+        self.n_bits, self.engine = n_bits, engine
+        self._lock = threading.RLock()
+        self._rows, self._last_id = CodeRows(n_bits // 8), -1
+
+    def __len__(self) -> int:
+        return len(self._current())
+
+    def __str__(self) -> str:
+        return "in memory"
+
+    def ids(self) -> Ids:
+        ids = self._current().ids.view()
+        ids.flags.writeable = False
+        return ids
+
+    def here(self, ids: Ids) -> NDArray[Any]:
+        return self._current().find(ids)[0]
+
+    def get(self, ids: Ids) -> Codes:
+        rows = self._current()
+        return rows.codes[rows.positions(ids)]
+
+    def blocks(self, size: int) -> Iterator[tuple[Ids, Codes]]:
+        rows = self._current()
+        return ((rows.ids[i : i + size].copy(), rows.codes[i : i + size].copy()) for i in range(0, len(rows), size))
+
+    def add(self, ids: Ids | None, codes: Codes) -> Ids:
+        def plan(rows: CodeRows, last_id: int) -> Edit:
+            if ids is None:
+                return Edit(NO_IDS, count_on(last_id, len(codes)), codes)
+            order = np.argsort(ids, kind="stable")
+            new = ids[order]
+            check_new(new[rows.find(new)[0]])
+            return Edit(NO_IDS, new, codes[order])
+
+        edit = self._change(plan)
+        return edit.ids if ids is None else ids
+
+    def remove(self, ids: Ids) -> None:
+        def plan(rows: CodeRows, last_id: int) -> Edit:
+            rows.positions(ids)
+            return Edit(ids, NO_IDS, rows.codes[:0])
+
+        self._change(plan)
+
+    def replace(self, ids: Ids, codes: Codes) -> None:
+        def plan(rows: CodeRows, last_id: int) -> Edit:
+            rows.positions(ids)
+            return Edit(ids, ids, codes)
+
+        self._change(plan)
+
+    def search(
+        self, queries: Codes, k: int, allowed: NDArray[Any] | None, threads: int | None
+    ) -> tuple[Distances, Ids]:
+        rows, positions = self._searched(allowed)
+        k = min(k, len(rows) if positions is None else len(positions))
+        if not k or not len(queries):
+            return np.empty((len(queries), k), np.int32), np.empty((len(queries), k), np.int64)
+        distances, nearest = self.engine.search(rows, queries, k, positions, threads)
+        return distances, rows.ids[nearest]
+
+    def range_search(
+        self, queries: Codes, radius: int, allowed: NDArray[Any] | None, threads: int | None
+    ) -> tuple[Ints, Distances, Ids]:
+        rows, positions = self._searched(allowed)
+        if not len(queries) or not len(rows) or (positions is not None and not len(positions)):
+            return np.zeros(len(queries) + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.int64)
+        offsets, distances, near = self.engine.range_search(rows, queries, radius, positions, threads)
+        return offsets, distances, rows.ids[near]
+
+    def compact(self) -> None:
+        with self._lock:
+            self._rows = self._rows.trimmed()
+
+    def stats(self) -> dict[str, Any]:
+        rows, engine = self._current(), self.engine
+        sizes = {"n_bits": self.n_bits, "count": len(rows), "memory_bytes": rows.nbytes}
+        return {**sizes, "engine": engine.name, **engine.stats()}
+
+    def close(self) -> None:
+        """Nothing: the codes stay in memory."""
+
+    def _current(self) -> CodeRows:
+        """The rows as they are now."""
+        return self._rows
+
+    def _change(self, plan: Callable[[CodeRows, int], Edit]) -> Edit:
+        """Make the edit that `plan` returns for the current rows and the highest id ever used."""
+        with self._lock:
+            edit = plan(self._rows, self._last_id)
+            self._rows, self._last_id = edit.apply(self._rows), edit.last_id(self._last_id)
+            return edit
+
+    def _searched(self, allowed: NDArray[Any] | None) -> tuple[CodeRows, Ints | None]:
+        """The current rows, and the positions to look at (None for all)."""
+        rows = self._current()
+        if allowed is None:
+            return rows, None
+        if allowed.dtype == bool:
+            check_mask(allowed, len(rows))
+            return rows, np.flatnonzero(allowed)
+        here, positions = rows.find(allowed)
+        return rows, positions[here].astype(np.int64, copy=False)

@@ -1,36 +1,157 @@
 """Exact search over packed codes, compiled: the nearest k, and all within a radius.
 
-What makes it fast is what Hamming distances are: small integers.
+It is fast because Hamming distances are small integers.
 
-- A chunk of codes that fits the cache is laid out in planes, one word after the other, and a block of queries passes
-  over it. vector.py compares a query with 32 or 64 codes at a time and leaves one bit a code.
+- A chunk of codes that fits the cache is arranged in planes (word w of all codes is contiguous), and a block of queries
+  passes over it. `mark_closer`, the one loop that numba alone does not vectorize, compares a query with 32 or 64 codes
+  at a time: exclusive or, population count, add over the words, compare with the query's limit. The result is one bit
+  per code. Codes that meet too few queries to be rearranged stay in rows, whose words are added pair by pair.
 - A query's limit is the distance from which on a code can no longer enter its result. A histogram of the distances
   accepted so far gives it: once k codes are closer than d, the limit is at most d. Codes are met in order of position,
-  so a later code at the limit loses the tie and need not be looked at: ties by lowest position cost nothing.
-- Accepted codes go to a buffer of about 2 k entries a query; when it is full, what the limit has overtaken is dropped.
+  so a later code at the limit loses the tie and is skipped: ties by lowest position cost nothing.
+- Accepted codes go to a buffer of about 2 k entries per query; when it is full, codes beyond the limit are dropped.
   The result is sorted by counting. Nothing grows with k times the number of distances.
 - The stretch over which a limit stays fixed doubles from 64 codes on, so that the first codes, all of which would be
-  accepted by a limit that knows nothing, are few.
+  accepted while the limit is still unknown, are few.
 
-Positions here are rows of the code matrix; index.py keeps the rows in order of id, so that order of position is order
-of id. Results depend on neither chunks nor blocks nor threads.
+Positions are rows of the code matrix. rows.py keeps the rows in order of id, so order of position is order of id.
+Results do not depend on chunks, blocks or threads.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
-from fusehash.search.engines.compiled import Kernel, part
-from fusehash.search.engines.vector import LANES, bit_count, lowest_bit, mark_closer, word_at
+from fusehash.numerics.compiled import bit_count, compiled
 
-#: Of compiled.py and vector.py: numba's cache looks only at this file, which therefore must change when they do.
-SOURCES = "ae661f4232de6321"
-
-SAMPLE = 1024  # codes of which narrow words, cheap to compare and with many ties, take their first limit
+LANES = {8: 64, 16: 64, 32: 64, 64: 32}  # codes per step by bits per word: four 512-bit registers, one 64-bit mask
+SAMPLE = 1024  # codes that set the first limit of narrow words, which are cheap to compare and have many ties
 GROUP = 4  # queries compared with a vector of codes while it is in a register
 _LANES_8, _LANES_64 = LANES[8], LANES[64]
+
+entry = compiled(boundscheck=False, error_model="numpy")  # called from Python
+part = compiled(keep=False, boundscheck=False, error_model="numpy")  # called from compiled functions
+
+
+@intrinsic
+def mark_closer(
+    _: Any, codes: Any, stride: Any, start: Any, stop: Any, queries: Any, limits: Any, marks: Any, word: Any
+) -> Any:
+    """Mark the codes from `start` to `stop` that are closer to each query than its limit.
+
+    All arguments are integers. `codes`, `queries` (a tuple) and `marks` (a tuple) are addresses; `limits` is a tuple.
+    Of `word`, a tuple of zeros, only the type is used: as many as a code has words, of the type of a word. `start` is
+    below `stop`, both multiples of the lanes; memory past the last code must be readable. With `stride` None the codes
+    are in rows; then nothing is marked unless the number of words per code is a power of two.
+
+    Writes pairs of 64-bit integers at `marks[q]`: a mask, and the number of the code of its lowest bit. Returns the
+    number of pairs per query.
+
+    LLVM turns this into `vpopcnt` on AVX-512, table look-ups on AVX2, `cnt` on ARM. Hits are rare and unpredictable, so
+    the loop does not branch on them: it always stores the mask and moves to the next slot only if the mask is not zero.
+    """
+    n_queries, n_words, bits = queries.count, word.count, word.dtype.bitwidth
+    lanes, size, in_rows = LANES[bits], bits // 8, isinstance(stride, types.NoneType)
+    signature = types.UniTuple(types.intp, n_queries)(codes, stride, start, stop, queries, limits, marks, word)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        if in_rows and n_words & (n_words - 1):
+            return context.get_constant_null(signature.return_type)
+        codes, stride, start, stop, queries, limits, marks, _ = args
+        lane, address, mask_type = ir.IntType(bits), codes.type, ir.IntType(64)
+        vector = ir.VectorType(lane, lanes)
+        undefined = ir.Constant(vector, ir.Undefined)
+
+        def shuffled(left: Any, right: Any, order: Iterable[int]) -> Any:
+            return builder.shuffle_vector(left, right, ir.Constant(ir.VectorType(ir.IntType(32), lanes), list(order)))
+
+        def repeated(values: list[Any]) -> Any:
+            filled = undefined
+            for i, value in enumerate(values):
+                filled = builder.insert_element(filled, value, ir.Constant(ir.IntType(32), i))
+            return shuffled(filled, undefined, (i % len(values) for i in range(lanes)))
+
+        def pointer(base: Any, offset: Any, kind: Any) -> Any:
+            return builder.inttoptr(builder.add(base, offset), kind.as_pointer())
+
+        def block(offset: Any) -> Any:
+            return builder.load(pointer(codes, offset, vector), align=size)
+
+        def word_of(q: int, w: int) -> Any:
+            return builder.load(pointer(builder.extract_value(queries, q), address(w * size), lane), align=size)
+
+        def differences(left: Any, right: Any) -> Any:
+            return builder.call(popcount, [builder.xor(left, right)])
+
+        popcount = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(vector, [vector]), f"llvm.ctpop.v{lanes}i{bits}"
+        )
+        numbers = range(n_queries)
+        words = [[word_of(q, w) for w in range(n_words)] for q in numbers]
+        repeats = [[repeated(query)] if in_rows else [repeated([word]) for word in query] for query in words]
+        limit = [repeated([builder.trunc(builder.extract_value(limits, q), lane)]) for q in numbers]
+        first = [builder.extract_value(marks, q) for q in numbers]
+        free = [cgutils.alloca_once_value(builder, slot) for slot in first]
+        with cgutils.for_range_slice(builder, start, stop, address(lanes), address) as (i, _count):
+            distance: list[Any] = []
+            if in_rows:
+                offset = builder.mul(i, address(n_words * size))
+                blocks = [block(builder.add(offset, address(w * lanes * size))) for w in range(n_words)]
+                for q in numbers:
+                    sums = [differences(part, repeats[q][0]) for part in blocks]
+                    while len(sums) > 1:
+                        halves = list(zip(sums[::2], sums[1::2], strict=True))
+                        even, odd = range(0, 2 * lanes, 2), range(1, 2 * lanes, 2)
+                        sums = [builder.add(shuffled(*half, even), shuffled(*half, odd)) for half in halves]
+                    distance += sums
+            else:
+                offset = builder.mul(i, address(size))
+                for w in range(n_words):
+                    part = block(offset)
+                    offset = builder.add(offset, stride)
+                    counts = [differences(part, repeats[q][w]) for q in numbers]
+                    distance = [builder.add(d, c) for d, c in zip(distance, counts, strict=True)] if w else counts
+            for q in numbers:
+                closer = builder.bitcast(builder.icmp_unsigned("<", distance[q], limit[q]), ir.IntType(lanes))
+                mask = builder.zext(closer, mask_type) if lanes < 64 else closer
+                slot = builder.load(free[q])
+                builder.store(mask, pointer(slot, address(0), mask_type))
+                builder.store(i, pointer(slot, address(8), address))
+                hit = builder.zext(builder.icmp_unsigned("!=", mask, mask_type(0)), address)
+                builder.store(builder.add(slot, builder.shl(hit, address(4))), free[q])
+        result = ir.Constant(ir.ArrayType(address, n_queries), ir.Undefined)
+        for q in numbers:
+            written = builder.lshr(builder.sub(builder.load(free[q]), first[q]), address(4))
+            result = builder.insert_value(result, written, q)
+        return result
+
+    return signature, generate
+
+
+@intrinsic
+def lowest_bit(_: Any, word: Any) -> Any:
+    """Position of the lowest 1 in a 64-bit integer that is not zero."""
+    return types.intp(word), lambda context, builder, signature, args: builder.cttz(
+        args[0], ir.Constant(ir.IntType(1), 1)
+    )
+
+
+@intrinsic
+def word_at(_: Any, address: Any, word: Any) -> Any:
+    """The word at an address; `word` as in `mark_closer`."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        lane = ir.IntType(word.dtype.bitwidth)
+        return builder.load(builder.inttoptr(args[0], lane.as_pointer()), align=word.dtype.bitwidth // 8)
+
+    return word.dtype(address, word), generate
 
 
 @part
@@ -40,7 +161,7 @@ def _lanes(size: int) -> int:
 
 @part
 def _lay_out(codes: Any, rows: Any, first: int, count: int, planes: Any) -> None:
-    """Copy ``count`` codes into planes; codes whose bytes do not fill whole words are padded with zeros."""
+    """Copy `count` codes into planes; codes whose bytes do not fill whole words are padded with zeros."""
     n_words, size = planes.shape[0], planes.itemsize
     for i in range(count):
         row = rows[first + i] if len(rows) else first + i
@@ -65,9 +186,9 @@ def _planes(n_words: int, chunk: int, queries: Any) -> Any:
 
 @part
 def _present(codes: Any, rows: Any, first: int, count: int, planes: Any, few: bool) -> Any:
-    """A chunk as (address, bytes from code to code, bytes from word to word, codes).
+    """A chunk as (address, bytes from code to code, bytes from word to word, number of codes).
 
-    In place where the codes are planes as they lie (one word) or meet few queries, else laid out in ``planes``.
+    The codes stay in place if they are planes already (one word) or meet few queries; else they are copied to `planes`.
     """
     n_words, chunk = planes.shape
     size = planes.itemsize
@@ -90,7 +211,7 @@ def _distance(chunk: Any, i: int, query: int, word: Any) -> int:
 
 @part
 def _mark(chunk: Any, begin: int, end: int, query: int, limit: int, marks: Any, lanes: int, word: Any) -> int:
-    """Mark the codes of a chunk that are closer to one query than its limit; see vector.py."""
+    """Mark the codes of a chunk that are closer to one query than its limit."""
     address, step, stride, count = chunk
     mark = np.intp(marks.ctypes.data)
     if step > stride:
@@ -103,7 +224,7 @@ def _mark(chunk: Any, begin: int, end: int, query: int, limit: int, marks: Any, 
 
 @part
 def _trim(marks: Any, pairs: int, count: int, lanes: int) -> None:
-    """Unmark what lies past the last code of a chunk; only the last mask can reach there."""
+    """Unmark what is past the last code of a chunk; only the last mask can reach there."""
     if pairs and marks[pairs - 1, 1] + lanes > count:
         marks[pairs - 1, 0] &= (np.int64(1) << (count - marks[pairs - 1, 1])) - 1
 
@@ -118,7 +239,7 @@ def _count(marks: Any, pairs: int) -> int:
 
 @part
 def _first_limit(chunk: Any, query: int, k: int, limit: int, marks: Any, lanes: int, word: Any) -> int:
-    """The lowest limit that k of the first codes lie below, found by bisection."""
+    """The lowest limit such that k of the first codes are closer, by bisection."""
     too_low = 0
     while too_low + 1 < limit:
         middle = (too_low + limit) // 2
@@ -133,9 +254,9 @@ def _first_limit(chunk: Any, query: int, k: int, limit: int, marks: Any, lanes: 
 @part
 def _accept(marks: Any, pairs: int, chunk: Any, first: int, query: int, k: int, state: Any, histogram: Any, near: Any,
             far: Any, word: Any) -> None:  # fmt: skip
-    """Take the marked codes into the buffer (``near`` positions, ``far`` distances) of one query.
+    """Take the marked codes into the buffer (`near` positions, `far` distances) of one query.
 
-    ``state`` is (limit, entries in the buffer, accepted codes closer than the limit).
+    `state` is (limit, entries in the buffer, accepted codes closer than the limit).
     """
     limit, used, closer = state[0], state[1], state[2]
     for pair in range(pairs):
@@ -160,7 +281,7 @@ def _accept(marks: Any, pairs: int, chunk: Any, first: int, query: int, k: int, 
 
 @part
 def _drop_overtaken(near: Any, far: Any, used: int, limit: int, at_limit: int) -> int:
-    """Keep the codes closer than the limit and the first ``at_limit`` ones that lie at it."""
+    """Keep the codes closer than the limit and the first `at_limit` ones at it."""
     kept = 0
     for i in range(used):
         if far[i] < limit or (far[i] == limit and at_limit > 0):
@@ -190,52 +311,54 @@ def _emit(
             positions[slot] = rows[position] if len(rows) else position
 
 
-@Kernel
-def select(codes: Any, rows: Any, start: int, stop: int, queries: Any, n_bits: int, limit: int, capacity: int,
-           chunk_size: int, word: Any, offsets: Any, distances: Any, positions: Any) -> None:  # fmt: skip
-    """The nearest codes of every query, in order of (distance, position).
+@entry
+def select(stretch: Any, queries: Any, limit: int, capacity: int, results: Any) -> None:
+    """Write the nearest codes of every query, in order of (distance, position).
 
-    Query q gets ``offsets[q + 1] - offsets[q]`` of the codes closer than ``limit``, written from ``offsets[q]`` on;
-    so many must exist. ``codes`` are words, or bytes where the bytes of a code do not fill words; ``queries`` always
-    words. ``rows`` are the positions to look at, ascending, none meaning all; ``start`` to ``stop`` is the stretch of
-    them (or of all positions) that is searched. ``chunk_size`` is a multiple of 64. ``word`` as in vector.py.
+    `stretch` is (codes, rows, start, stop, chunk_size, word): the codes as words, or as bytes where the bytes of a code
+    do not fill words; the positions to look at, ascending, none meaning all; the part of them that is searched; codes
+    per chunk, a multiple of 64; and `word` as in `mark_closer`. `queries` are words. `capacity` is the size of the
+    buffer of a query. `results` is (offsets, distances, positions): query q gets `offsets[q + 1] - offsets[q]` of the
+    codes closer than `limit`, written from `offsets[q]` on; so many must exist.
     """
+    codes, rows, start, stop, chunk_size, word = stretch
+    offsets, distances, positions = results
     n_queries, lanes = len(queries), _lanes(queries.itemsize)
     planes = _planes(len(word), chunk_size, queries)
     marks = np.empty((GROUP, chunk_size // lanes + 1, 2), np.int64)
     state = np.zeros((n_queries, 3), np.int64)
     state[:, 0] = limit
-    histogram = np.zeros((n_queries, n_bits + 2), np.int64)
+    histogram = np.zeros((n_queries, limit + 1), np.int64)
     near, far = np.empty((n_queries, capacity), np.uint32), np.empty((n_queries, capacity), np.int16)
     query, mark = np.intp(queries.ctypes.data), np.intp(marks.ctypes.data)
     next_query, next_mark = len(word) * queries.itemsize, marks.shape[1] * 16
-    wanted = np.diff(offsets)
-    seeded = len(word) == 1 and lanes == 64 and min(chunk_size, stop - start) >= SAMPLE and wanted.max() <= SAMPLE // 4
+    counts = np.diff(offsets)
+    seeded = len(word) == 1 and lanes == 64 and min(chunk_size, stop - start) >= SAMPLE and counts.max() <= SAMPLE // 4
     for first in range(start, stop, chunk_size):
         chunk = _present(codes, rows, first, min(chunk_size, stop - first), planes, n_queries < GROUP)
         if seeded and first == start:
             for q in range(n_queries):
-                state[q, 0] = _first_limit(chunk, query + q * next_query, wanted[q], limit, marks[0], lanes, word)
+                state[q, 0] = _first_limit(chunk, query + q * next_query, counts[q], limit, marks[0], lanes, word)
         begin, last = 0, -(-chunk[3] // lanes) * lanes
         while begin < last:
             end = min(last, begin + max(SAMPLE if seeded else 64, first - start + begin))
             q = 0
             while q + GROUP <= n_queries:
                 a = query + q * next_query
-                found = mark_closer(
+                marked = mark_closer(
                     chunk[0], chunk[2], begin, end, (a, a + next_query, a + 2 * next_query, a + 3 * next_query),
                     (state[q, 0], state[q + 1, 0], state[q + 2, 0], state[q + 3, 0]),
                     (mark, mark + next_mark, mark + 2 * next_mark, mark + 3 * next_mark), word,
                 )  # fmt: skip
                 for g in range(GROUP):
-                    _trim(marks[g], found[g], chunk[3], lanes)
-                    _accept(marks[g], found[g], chunk, first - start, a + g * next_query, wanted[q + g], state[q + g],
+                    _trim(marks[g], marked[g], chunk[3], lanes)
+                    _accept(marks[g], marked[g], chunk, first - start, a + g * next_query, counts[q + g], state[q + g],
                             histogram[q + g], near[q + g], far[q + g], word)  # fmt: skip
                 q += GROUP
             while q < n_queries:
                 a = query + q * next_query
                 pairs = _mark(chunk, begin, end, a, state[q, 0], marks[0], lanes, word)
-                _accept(marks[0], pairs, chunk, first - start, a, wanted[q], state[q], histogram[q], near[q], far[q],
+                _accept(marks[0], pairs, chunk, first - start, a, counts[q], state[q], histogram[q], near[q], far[q],
                         word)  # fmt: skip
                 q += 1
             begin = end
@@ -244,10 +367,10 @@ def select(codes: Any, rows: Any, start: int, stop: int, queries: Any, n_bits: i
               distances[offsets[q] : offsets[q + 1]], positions[offsets[q] : offsets[q + 1]])  # fmt: skip
 
 
-@Kernel
-def count_closer(codes: Any, rows: Any, start: int, stop: int, queries: Any, limit: int, chunk_size: int, word: Any,
-                 counts: Any) -> None:  # fmt: skip
-    """Add to ``counts`` how many codes are closer than ``limit`` to each query; arguments as in `select`."""
+@entry
+def count_closer(stretch: Any, queries: Any, limit: int, counts: Any) -> None:
+    """Add to `counts` how many codes are closer than `limit` to each query; arguments as in `select`."""
+    codes, rows, start, stop, chunk_size, word = stretch
     lanes = _lanes(queries.itemsize)
     planes = _planes(len(word), chunk_size, queries)
     marks = np.empty((chunk_size // lanes + 1, 2), np.int64)

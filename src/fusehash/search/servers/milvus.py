@@ -23,9 +23,7 @@ from numpy.typing import NDArray
 
 from fusehash.bits import Codes
 from fusehash.errors import CorruptIndexError
-from fusehash.search.engines.scan import Distances, Ints
-from fusehash.search.ids import NO_IDS, check_here, check_new, chosen_by_mask, count_on
-from fusehash.search.rows import Ids
+from fusehash.search.rows import NO_IDS, Distances, Ids, Ints, check_here, check_new, chosen_by_mask, count_on
 from fusehash.search.servers.address import Address, IndexServerError, NoIndexError, check_name
 from fusehash.search.servers.milvus_calls import Calls, any_of, code_of, matrix, parts
 from fusehash.search.servers.milvus_journal import Journal, State

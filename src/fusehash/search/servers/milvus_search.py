@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fusehash.bits import Codes
-from fusehash.search.engines.scan import Distances, Ints
-from fusehash.search.rows import Ids
+from fusehash.search.rows import Distances, Ids, Ints
 from fusehash.search.servers.milvus_calls import MOST, Calls, parts
 
 _RESULTS = 1 << 18  # of one request, over all its queries

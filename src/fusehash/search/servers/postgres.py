@@ -20,9 +20,7 @@ from numpy.typing import NDArray
 
 from fusehash.bits import Codes
 from fusehash.errors import CorruptIndexError, ParameterError
-from fusehash.search.engines.scan import Distances, Ints
-from fusehash.search.ids import check_here, check_new, chosen_by_mask, count_on
-from fusehash.search.rows import Ids
+from fusehash.search.rows import Distances, Ids, Ints, check_here, check_new, chosen_by_mask, count_on
 from fusehash.search.servers import postgres_rows as binary
 from fusehash.search.servers.address import Address, IndexGoneError, IndexServerError, NoIndexError, check_name
 from fusehash.search.servers.postgres_connections import Connections, driver, reason

@@ -1,4 +1,4 @@
-"""The Triton kernels behind gpu_fused.py. Distances past the last code are `FAR`, more than any real one.
+"""The Triton kernels of select.py. Distances past the last code are `FAR`, greater than any real one.
 
 Nothing here has types: Triton reads annotations as code.
 """
@@ -15,18 +15,18 @@ FAR = tl.constexpr(2047)
 
 @triton.jit
 def _signs(words, rows, n, n_words, first, N_WORDS: tl.constexpr):
-    """N_WORDS words of some codes, from word ``first`` on, as rows of -1 and +1; what is not there is -1."""
+    """N_WORDS words of some codes, from word `first` on, as rows of -1 and +1; missing bits are -1."""
     word = first + tl.arange(0, N_WORDS)
-    there = (rows[:, None] < n) & (word[None, :] < n_words)
-    found = tl.load(words + rows[:, None] * n_words + word[None, :], mask=there, other=0)
-    bits = (found[:, :, None] >> tl.arange(0, 32)[None, None, :]) & 1
+    exists = (rows[:, None] < n) & (word[None, :] < n_words)
+    loaded = tl.load(words + rows[:, None] * n_words + word[None, :], mask=exists, other=0)
+    bits = (loaded[:, :, None] >> tl.arange(0, 32)[None, None, :]) & 1
     return tl.reshape((bits * 2 - 1).to(tl.int8), (rows.shape[0], 32 * N_WORDS))
 
 
 @triton.jit
 def minima_by_products(words, queries, out, n, n_queries, n_groups, n_words, N_STEPS: tl.constexpr, SIZE: tl.constexpr,
                        TILE: tl.constexpr, CHUNK: tl.constexpr, N_CHUNKS: tl.constexpr):  # fmt: skip
-    """out[g, q] = the smallest distance of query q in group g; a program does TILE queries and N_STEPS groups.
+    """out[g, q] = the smallest distance of query q in group g; one program takes TILE queries and N_STEPS groups.
 
     Codes of more than CHUNK words are multiplied chunk by chunk.
     """
@@ -47,15 +47,15 @@ def minima_by_products(words, queries, out, n, n_queries, n_groups, n_words, N_S
                 codes = _signs(words, rows, n, n_words, chunk * CHUNK, CHUNK)
                 product = tl.dot(some, tl.trans(codes), product, out_dtype=tl.int32)
         nearest = tl.max(tl.where(rows[None, :] < n, product, -FAR), axis=1)
-        # Bits that are not there agree, which the count of all bits multiplied makes up for.
+        # Missing bits agree; the count of all multiplied bits makes up for them.
         distance = (32 * N_CHUNKS * CHUNK - nearest) // 2
-        there = (asked < n_queries) & (group < n_groups)
-        tl.store(out + group.to(tl.int64) * n_queries + asked, distance.to(tl.int16), mask=there)
+        exists = (asked < n_queries) & (group < n_groups)
+        tl.store(out + group.to(tl.int64) * n_queries + asked, distance.to(tl.int16), mask=exists)
 
 
 @triton.jit
 def _bit_count(x):
-    """Bits that are 1 in 32-bit words; the compiler knows this for what it is and takes one instruction."""
+    """Number of ones in 32-bit words; the compiler recognizes it and uses one instruction."""
     x = x - ((x >> 1) & 0x55555555)
     x = (x & 0x33333333) + ((x >> 2) & 0x33333333)
     x = (x + (x >> 4)) & 0x0F0F0F0F
@@ -64,11 +64,11 @@ def _bit_count(x):
 
 @triton.jit
 def _distances(words, rows, n, query, N_WORDS: tl.constexpr):
-    """Distances of the codes at ``rows`` to the query at an address."""
+    """Distances of the codes at `rows` to the query at an address."""
     total = tl.zeros(rows.shape, dtype=tl.int32)
     for word in tl.static_range(N_WORDS):
-        found = tl.load(words + rows * N_WORDS + word, mask=rows < n, other=0)
-        differing = (found ^ tl.load(query + word)).to(tl.uint32, bitcast=True)
+        loaded = tl.load(words + rows * N_WORDS + word, mask=rows < n, other=0)
+        differing = (loaded ^ tl.load(query + word)).to(tl.uint32, bitcast=True)
         total += _bit_count(differing).to(tl.int32)
     return tl.where(rows < n, total, FAR)
 
@@ -76,7 +76,7 @@ def _distances(words, rows, n, query, N_WORDS: tl.constexpr):
 @triton.jit
 def minima_by_counting(words, queries, out, n, n_queries, n_groups,
                        N_WORDS: tl.constexpr, SIZE: tl.constexpr, N_SIDE: tl.constexpr):  # fmt: skip
-    """As `minima_by_products`; a program does one query and N_SIDE groups."""
+    """As `minima_by_products`; one program takes one query and N_SIDE groups."""
     asked = tl.program_id(1).to(tl.int64)
     group = tl.program_id(0).to(tl.int64) * N_SIDE + tl.arange(0, N_SIDE)
     rows = group[:, None] * SIZE + tl.arange(0, SIZE)[None, :]
@@ -89,9 +89,9 @@ def distances_in_groups(words, queries, chosen, out, n, count,
                         N_WORDS: tl.constexpr, SIZE: tl.constexpr, N_SIDE: tl.constexpr):  # fmt: skip
     """out[q, i * SIZE + j] = the distance of query q to code j of its i-th chosen group."""
     asked = tl.program_id(0).to(tl.int64)
-    place = tl.program_id(1) * N_SIDE + tl.arange(0, N_SIDE)
-    group = tl.load(chosen + asked * count + place, mask=place < count, other=0)
+    slot = tl.program_id(1) * N_SIDE + tl.arange(0, N_SIDE)
+    group = tl.load(chosen + asked * count + slot, mask=slot < count, other=0)
     within = tl.arange(0, SIZE)
     distance = _distances(words, group[:, None] * SIZE + within[None, :], n, queries + asked * N_WORDS, N_WORDS)
-    into = out + asked * count * SIZE + place[:, None] * SIZE + within[None, :]
-    tl.store(into, distance.to(tl.int16), mask=(place < count)[:, None])
+    into = out + asked * count * SIZE + slot[:, None] * SIZE + within[None, :]
+    tl.store(into, distance.to(tl.int16), mask=(slot < count)[:, None])
