@@ -27,13 +27,13 @@ from fusehash.numerics.arrays import (
     zeros,
 )
 from fusehash.numerics.parallel import map_blocks, one_blas_thread
+from fusehash.parameters import Progress as Progress
 from fusehash.parameters import Rule, check_labels, multiple_of, resolve_seed
 from fusehash.streams import StoredMatrix, encoding, is_block_stream, open_view
 from fusehash.streams.cluster import passes_over
 from fusehash.streams.row_passes import RowPasses, device_rows
 from fusehash.views import Floats, PairedViews, ViewsLike, check_view, named, to_dense
 
-Progress = Callable[[int, int, str], None]
 Self = TypeVar("Self", bound="CrossModalHasher")
 
 MODEL_FILE = FileFormat("fusehash-model", 2, "model")
@@ -136,7 +136,7 @@ class CrossModalHasher(BaseEstimator, ABC):
         self._check_number_of_views(paired)
         labels = check_labels(type(self).__name__, y, paired.n_rows) if self.supervised else None
         self._seed = resolve_seed(self.random_state)
-        self.__dict__.pop("_elsewhere", None)  # copies of the old model on devices
+        self._forget_device_copies()
         before = self._take_learned()
         try:
             with one_blas_thread():  # blocks run in parallel instead, and codes do not depend on the number of threads
@@ -239,6 +239,9 @@ class CrossModalHasher(BaseEstimator, ABC):
             known[key] = moved
         there: CrossModalHasher = known[key]
         return there
+
+    def _forget_device_copies(self) -> None:
+        self.__dict__.pop("_elsewhere", None)
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = dict(super().__getstate__())
@@ -413,10 +416,12 @@ class CrossModalHasher(BaseEstimator, ABC):
 
     def _check_rows(self, X: Any, name: str, *, allow_missing: bool = False) -> Any:
         matrix, _ = check_view(X, name, allow_missing=allow_missing)
-        expected = self.n_features_[name]
-        if matrix.shape[1] != expected:
-            raise DataError(f"View '{name}' must have {expected} features, as in fit. Got {matrix.shape[1]} instead.")
+        self._check_width(name, matrix.shape[1])
         return matrix
+
+    def _check_width(self, name: str, width: int) -> None:
+        if width != (expected := self.n_features_[name]):
+            raise DataError(f"View '{name}' must have {expected} features, as in fit. Got {width} instead.")
 
 
 def is_learned(name: str) -> bool:

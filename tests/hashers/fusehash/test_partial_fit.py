@@ -16,8 +16,8 @@ import fusehash as fh
 from fusehash import bits
 from fusehash.errors import DataError, ParameterError
 from fusehash.evaluation import average_precision
-from fusehash.hashers.fusehash import partial_fit as incremental
-from fusehash.hashers.fusehash import sums as kept
+from fusehash.hashers.fusehash import partial_fit
+from fusehash.hashers.fusehash.fitted import RowFeatures, RowMaps
 from fusehash.numerics.linalg import whitening
 from untuned import UNTUNED
 
@@ -61,7 +61,8 @@ def rows_of(model: fh.FuseHash, views: Any) -> tuple[Any, Any, Any]:
     F = np.hstack(
         [(fitted.maps[n].of_prepared(prepared[n]) - fitted.means[n]) * present[n][:, None] for n in model.view_names_]
     )
-    S = fitted.graph(prepared, present, F) if fitted.graph is not None else np.zeros((len(F), 0))
+    maps = RowMaps(fitted.maps, fitted.graph, fitted.means)
+    S = maps.graph_rows(RowFeatures(slice(0, len(F)), prepared, present, F))
     return F, S, np.stack([np.ones(len(F)), *present.values()], axis=1)
 
 
@@ -260,7 +261,7 @@ def test_hash_functions_are_near_those_of_all_rows(second: fh.FuseHash) -> None:
 
 def test_hash_functions_are_exact_where_the_bits_are_known(first: fh.FuseHash, monkeypatch: pytest.MonkeyPatch) -> None:
     A = np.hstack(rows_of(first, TODAY))
-    monkeypatch.setattr(incremental, "bits_of_map", lambda sums, M, one: A.T @ np.where(A @ M > 0.0, 1.0, -1.0))
+    monkeypatch.setattr(partial_fit, "bits_of_map", lambda sums, M, ones: A.T @ np.where(A @ M > 0.0, 1.0, -1.0))
     one_class = TOMORROW.rows(np.flatnonzero(LABELS[700:1200] == 0))  # so that means move
     for exact, ours in compared_projections(deepcopy(first).partial_fit(one_class), TODAY, one_class):
         assert np.linalg.norm(exact - ours) < 1e-5 * np.linalg.norm(exact)
@@ -273,10 +274,10 @@ def test_normal_rows_give_the_bits_that_were_foreseen() -> None:
     M, later = rng.standard_normal((5, 3)), rng.standard_normal((5, 3))
     Y = A @ M
     B = np.where(Y > 0, 1.0, -1.0)
-    sums = kept.Sums(A.T @ A, A.T @ B, A.T @ Y, (Y**2).sum(axis=0))
+    sums = partial_fit.RowSums(A.T @ A, A.T @ B, A.T @ Y, (Y**2).sum(axis=0))
     truth = A.T @ np.where(A @ later > 0, 1.0, -1.0)
-    np.testing.assert_allclose(kept.bits_of_map(sums, later, 4) / n, truth / n, atol=0.01)
-    np.testing.assert_allclose(kept.bits_of_map(sums, M, 4), sums.with_bits, rtol=1e-9, atol=1e-6)  # nothing changes
+    np.testing.assert_allclose(partial_fit.bits_of_map(sums, later, 4) / n, truth / n, atol=0.01)
+    np.testing.assert_allclose(partial_fit.bits_of_map(sums, M, 4), sums.with_bits, rtol=1e-9, atol=1e-6)
 
 
 # -- the parts -------------------------------------------------------------------------------------------------------
@@ -285,7 +286,7 @@ def test_normal_rows_give_the_bits_that_were_foreseen() -> None:
 def test_a_sample_holds_rows_and_their_codes(first: fh.FuseHash) -> None:
     sample = first.sums_.first.sample
     A = np.hstack(rows_of(first, TODAY))
-    assert len(sample.columns) == kept.SAMPLE_ROWS
+    assert len(sample.columns) == partial_fit.SAMPLE_ROWS
     found = [int(np.argmin(((A - row) ** 2).sum(axis=1))) for row in sample.columns]
     assert len(set(found)) == len(found)
     np.testing.assert_allclose(A[found], sample.columns, atol=1e-9)
@@ -343,7 +344,7 @@ def test_an_interrupted_call_leaves_the_model_as_it_was(first: fh.FuseHash) -> N
         with pytest.raises(KeyboardInterrupt):
             model.partial_fit(TOMORROW)
         assert same(learned(model), learned(first))
-    fresh = build(callback=stop_at("go on"))
+    fresh = build(callback=stop_at("continue"))
     with pytest.raises(KeyboardInterrupt):
         fresh.partial_fit(TODAY)
     assert not learned(fresh)
