@@ -109,8 +109,8 @@ def test_leading_eigenpairs_are_near_the_exact_ones() -> None:
     rng = np.random.default_rng(0)
     Q = np.linalg.qr(rng.standard_normal((500, 500)))[0]
     w = np.concatenate([np.linspace(3.0, 1.5, 32), np.sort(rng.random(468))[::-1]])
-    found, V = leading_eigenpairs((Q * w) @ Q.T, 32)
-    np.testing.assert_allclose(found, w[:32], rtol=1e-4)
+    values, V = leading_eigenpairs((Q * w) @ Q.T, 32)
+    np.testing.assert_allclose(values, w[:32], rtol=1e-4)
     np.testing.assert_allclose(np.linalg.norm(V.T @ Q[:, :32], axis=0), 1.0, atol=1e-3)
 
 
@@ -129,9 +129,7 @@ def test_each_rotation_step_brings_the_codes_nearer() -> None:
 @pytest.mark.parametrize("fusion", FUSIONS)
 def test_fused_rows_sum_to_one_and_use_only_present_views(fusion: str) -> None:
     rng = np.random.default_rng(0)
-    graphs = [
-        neighbor_graph(rng.standard_normal((30, 3)).astype("f4"), rng.standard_normal((12, 3)).astype("f4"), 4)
-    ] * 1
+    graphs = [neighbor_graph(rng.standard_normal((30, 3)).astype("f4"), rng.standard_normal((12, 3)).astype("f4"), 4)]
     graphs.append(
         neighbor_graph(rng.standard_normal((30, 2)).astype("f4"), rng.standard_normal((12, 2)).astype("f4"), 4)
     )
@@ -139,7 +137,7 @@ def test_fused_rows_sum_to_one_and_use_only_present_views(fusion: str) -> None:
     some = np.arange(30) % 2 == 0
     fused = fuse(graphs, [everywhere, some], [1.0, 1.0], fusion)
     np.testing.assert_allclose(fused.sum(1), 1.0, atol=1e-5)
-    np.testing.assert_allclose(fused[~some], graphs[0][~some], atol=0.02 if fusion == "geometric" else 1e-6)
+    np.testing.assert_allclose(fused[~some], graphs[0][~some], atol=1e-6)
     assert np.all(fused >= 0)
 
 
