@@ -43,8 +43,7 @@ def deepest_stack(work: Any) -> list[str]:
     return deepest
 
 
-@pytest.mark.parametrize("n_threads", [1, None])
-@pytest.mark.parametrize("kind", ["dense", "bag"])
+@pytest.mark.parametrize(("n_threads", "kind"), [(1, "dense"), (1, "bag"), (None, "dense")])
 def test_fit_is_at_most_twelve_frames_deep(n_threads: int | None, kind: str) -> None:
     data = fh.datasets.make_paired(n_samples=160, random_state=0)
     views = {name: data.views[name][:120] for name in data.views}

@@ -22,6 +22,7 @@ FIXED: dict[str, Any] = {
     "latent_weight": 1.0,
     "spectral_power": 2.0,
 }
+SMALL: dict[str, Any] = {**FIXED, "n_anchors": 100, "n_kernel_anchors": 100}
 
 
 @pytest.fixture(scope="module")
@@ -157,6 +158,7 @@ def missing(views: Any, share: float, seed: int = 0) -> dict[str, np.ndarray]:
     return out
 
 
+@pytest.mark.slow
 def test_missing_rows_cost_little(made: Any) -> None:
     train = made.views.rows(made.train)
     new = np.setdiff1d(made.database, made.train)
@@ -176,8 +178,8 @@ def test_a_mask_says_the_same_as_nan(made: Any) -> None:
     train = missing(made.views.rows(made.train[:400]), 0.2)
     masks = {name: ~np.isnan(X).any(1) for name, X in train.items()}
     filled = {name: np.nan_to_num(X) for name, X in train.items()}
-    by_nan = fh.FuseHash(n_bits=16, missing="allow", random_state=0, **FIXED).fit(train)
-    by_mask = fh.FuseHash(n_bits=16, missing="allow", random_state=0, **FIXED).fit(
+    by_nan = fh.FuseHash(n_bits=16, missing="allow", random_state=0, **SMALL).fit(train)
+    by_mask = fh.FuseHash(n_bits=16, missing="allow", random_state=0, **SMALL).fit(
         fh.PairedViews(filled, present=masks)
     )
     np.testing.assert_array_equal(by_nan.codes_, by_mask.codes_)
@@ -188,7 +190,7 @@ def test_semi_paired_data_trains(made: Any) -> None:
     n = len(made.train)
     train["image"][: n // 3] = np.nan
     train["text"][n // 3 : n // 2] = np.nan
-    model = fh.FuseHash(n_bits=16, missing="allow", random_state=0, **FIXED).fit(train)
+    model = fh.FuseHash(n_bits=16, missing="allow", random_state=0, **SMALL).fit(train)
     assert model.codes_.shape == (n, 2)
 
 
@@ -212,12 +214,13 @@ def test_longer_codes_do_not_get_worse(made: Any) -> None:
 
 def test_the_spectrum_of_a_sample_serves_all_rows(made: Any) -> None:
     views = made.views.rows(made.database)
-    model = fh.FuseHash(n_bits=32, random_state=0, spectrum_rows=500, **FIXED).fit(views)
+    model = fh.FuseHash(n_bits=32, random_state=0, spectrum_rows=500, **SMALL).fit(views)
     assert len(model.codes_) == len(made.database)
     agree = np.unpackbits(model.codes_ ^ model.encode_fused(views)).mean()
     assert agree < 1e-4
 
 
+@pytest.mark.slow
 def test_asymmetric_ranking_helps(made: Any) -> None:
     model = fh.FuseHash(n_bits=16, **FIXED)
     plain = fh.evaluation.evaluate(model, made, protocols=("HN",), seeds=(0, 1))
@@ -266,6 +269,7 @@ def test_a_view_that_hardly_any_row_has_is_no_trouble(tmp_path, stored: bool, se
     assert np.isfinite(model.project(views["b"][[17]], view="b")).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("distinct", [900, 12])
 def test_few_features_and_few_different_rows_are_no_obstacle(distinct: int) -> None:
     rng = np.random.default_rng(0)

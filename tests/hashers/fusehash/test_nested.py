@@ -107,7 +107,9 @@ def test_short_codes_gain_and_long_ones_lose_little(made):
 
 def test_a_nested_model_is_cut_and_saved(made, tmp_path):
     train, new = made.views.rows(made.train), made.views.rows(made.query)
-    model = FuseHash(n_bits=32, nested=(16, 8), random_state=0, n_rotation_steps=3, **UNTUNED).fit(train)
+    model = FuseHash(
+        n_bits=32, nested=(16, 8), random_state=0, n_rotation_steps=3, n_anchors=60, n_kernel_anchors=60, **UNTUNED
+    ).fit(train)
     assert model.cut(16).nested == (8,)
     assert model.cut(8).nested is None
     model.cut(16).save(tmp_path / "m")
