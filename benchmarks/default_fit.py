@@ -2,8 +2,8 @@
 
     python benchmarks/default_fit.py           # a few minutes; writes benchmarks/results/default_fit-DATE.json
 
-At N = 5,000 the whole fit is set beside two iterations of the plain transcription of the paper (paper_loop.py), in the
-same run. Larger sizes run in child processes, so that peak memory is each one's own.
+At N = 5,000 the whole fit is compared with two iterations of the plain transcription of the paper (paper_loop.py), in
+the same run. Larger sizes run in child processes, so that peak memory is each one's own.
 """
 
 from __future__ import annotations

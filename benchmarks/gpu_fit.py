@@ -4,7 +4,7 @@
     python benchmarks/gpu_fit.py --scale 0.01 --device cpu       # the same, small, anywhere
 
 Data is made on the device (a latent mixture seen through two noisy linear views, single precision) and stays there.
-Every time is the median of three fits after one that warms up, with the device synchronised before and after.
+Every time is the median of three fits after one that warms up, with the device synchronized before and after.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def made(n: int, device: str, seed: int = 0) -> dict[str, torch.Tensor]:
     return views
 
 
-def synchronise(device: str) -> None:
+def synchronize(device: str) -> None:
     if device.startswith("cuda"):
         torch.cuda.synchronize()
 
@@ -69,10 +69,10 @@ def timed(work: Callable[[], Any], device: str, repeats: int = 3) -> dict[str, A
     if device.startswith("cuda"):
         torch.cuda.reset_peak_memory_stats()
     for _ in range(repeats + 1):
-        synchronise(device)
+        synchronize(device)
         start = time.perf_counter()
         work()
-        synchronise(device)
+        synchronize(device)
         times.append(time.perf_counter() - start)
     peak = torch.cuda.max_memory_allocated() / 2**30 if device.startswith("cuda") else None
     return {"seconds": statistics.median(times[1:]), "first": times[0], "all": times[1:], "peak_gib": peak}
@@ -82,7 +82,7 @@ def agreement(n: int, device: str) -> dict[str, Any]:
     """Share of equal bits between a fit on the device and one in NumPy, of training codes and of new texts."""
     views, new = made(n, device), made(500, device, seed=1)
     on_host = {name: view.cpu().numpy() for name, view in views.items()}
-    found = {}
+    shares = {}
     for name, method, params in (
         ("default", "fusehash", {}),
         ("linear map", "fusehash", FIXED),
@@ -91,8 +91,8 @@ def agreement(n: int, device: str) -> dict[str, Any]:
         ours = fh.hashers.make(method, n_bits=64, random_state=0, **params).fit(on_host)
         theirs = fh.hashers.make(method, n_bits=64, random_state=0, **params).fit(views)
         answers = ours.encode(new["text"].cpu().numpy(), view="text"), theirs.encode(new["text"], view="text").cpu()
-        found[name] = {"training": same(ours.codes_, theirs.codes_), "new texts": same(*answers)}
-    return found
+        shares[name] = {"training": same(ours.codes_, theirs.codes_), "new texts": same(*answers)}
+    return shares
 
 
 def same(a: Any, b: Any) -> float:
@@ -130,10 +130,10 @@ def main() -> None:
         "encode texts": lambda: model.encode(views["text"], view="text"),
         "3 million pairs, fixed settings": lambda: make(**FIXED).fit(large),
     }
-    wanted = [name for name in cases if not options.only or options.only in name]
+    chosen = [name for name in cases if not options.only or options.only in name]
     if not options.only:
         store("agreement", agreement(5000, device))
-    for name in wanted:
+    for name in chosen:
         if name.startswith("3 million"):
             views.clear()
             large.update(made(int(3_000_000 * options.scale), device))

@@ -4,9 +4,9 @@
     python benchmarks/incremental.py made --by-class             # half of the classes first, the others later
     python benchmarks/incremental.py made --calls 5              # five equal parts
 
-A third of the training rows is kept aside as new items (HN, FN). MAP@50, stable ties, mean of both directions, one JSON
-line a seed. Fields of the stored lines that begin with W_ or err_ tell of other ways to find the
-hash functions, which were tried while partial_fit was built and are not made by this script.
+A third of the training rows is held out as new items (HN, FN). MAP@50, stable ties, mean of both directions, one JSON
+line per seed. Fields of the stored lines that begin with W_ or err_ come from other ways to compute the hash functions,
+which were tried while partial_fit was built; this script does not make them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def load(name: str, folder: Path | None, seed: int) -> Any:
 
 
 def parts_of(data: Any, calls: int, by_class: bool, rng: np.random.Generator) -> tuple[Any, list[Any]]:
-    """Rows kept aside as new items, and the rows of every call."""
+    """Rows held out as new items, and the rows of every call."""
     order = rng.permutation(data.train)
     held, rest = np.sort(order[: len(order) // 3]), order[len(order) // 3 :]
     if not by_class:
@@ -74,9 +74,9 @@ def measure(name: str, folder: Path | None, seed: int, calls: int, by_class: boo
     for part in parts[1:]:
         later.partial_fit(views.rows(part))
     everything = fh.FuseHash(random_state=seed).fit(views.rows(learned))
-    anew = later.encode_fused(views.rows(learned))
+    again = later.encode_fused(views.rows(learned))
     n_old = len(learned) - len(parts[-1])
-    stale = np.mean(bits.unpack(later.codes_[:n_old], 64) != bits.unpack(anew[:n_old], 64))
+    stale = np.mean(bits.unpack(later.codes_[:n_old], 64) != bits.unpack(again[:n_old], 64))
     rest = first.encode_fused(views.rows(learned[len(parts[0]) :]))
     return {
         "data": name,
@@ -85,7 +85,7 @@ def measure(name: str, folder: Path | None, seed: int, calls: int, by_class: boo
         "n": [len(part) for part in parts],
         "first": score(first, np.concatenate([first.codes_, rest]), data, learned, held),
         "partial": score(later, later.codes_, data, learned, held),
-        "partial, encoded anew": score(later, anew, data, learned, held),
+        "partial, encoded anew": score(later, again, data, learned, held),
         "all": score(everything, everything.codes_, data, learned, held),
         "drift": round(later.drift_, 4),
         "true drift": round(float(stale), 4),

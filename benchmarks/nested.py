@@ -66,11 +66,11 @@ def run(name: str, folder: str, seeds: int) -> None:
                 start = time.time()
                 model = FuseHash(n_bits=n_bits, nested=nested, random_state=seed).fit(data.views.rows(stage.learn))
                 fit_seconds = time.time() - start
-                wanted = list(LENGTHS) if n_bits == LENGTHS[-1] else [n_bits]
+                lengths = list(LENGTHS) if n_bits == LENGTHS[-1] else [n_bits]
                 line = {"data": name, "variant": variant, "seed": seed, "stage": stage.name,
                         "fit_seconds": round(fit_seconds, 2), "date": time.strftime("%Y-%m-%d"),
                         "version": fh.__version__, "fingerprint": data.fingerprint,
-                        "scores": scores(model, wanted, data, labels, split, stage)}  # fmt: skip
+                        "scores": scores(model, lengths, data, labels, split, stage)}  # fmt: skip
                 with RESULTS.open("a") as file:
                     file.write(json.dumps(line) + "\n")
                 print(f"{name} {variant:20} seed {seed} {stage.name} {time.time() - start:.0f} s", flush=True)
@@ -80,7 +80,7 @@ def scores(model: Any, lengths: list[int], data: Any, labels: Any, split: Any, s
     """MAP by protocol and length; every code is computed once and cut."""
     views = data.views
     queries = {name: model.encode(views[name][split.query], view=name) for name in views.names}
-    found: dict[str, Any] = {}
+    by_protocol: dict[str, Any] = {}
     for protocol, searched in stage.searched.items():
         if protocol == "U":
             database = dict.fromkeys(views.names, model.codes_)
@@ -90,11 +90,11 @@ def scores(model: Any, lengths: list[int], data: Any, labels: Any, split: Any, s
             database = {name: model.encode(views[name][searched], view=name) for name in views.names}
         relevant = labels[split.query], labels[searched]
         directions = [(asked, other) for asked in views.names for other in views.names if asked != other]
-        found[protocol] = {
+        by_protocol[protocol] = {
             str(n): float(np.mean([precision(queries[a], database[b], n, relevant) for a, b in directions]))
             for n in lengths
         }
-    return found
+    return by_protocol
 
 
 def precision(queries: Any, database: Any, n_bits: int, relevant: Any) -> float:
@@ -131,9 +131,9 @@ def main() -> None:
     parser.add_argument("part", nargs="?", default="wiki", choices=["wiki", "iapr"])
     parser.add_argument("--data", default=".", help="folder with the real data files")
     parser.add_argument("--seeds", type=int, default=5)
-    given = parser.parse_args()
-    if given.what == "run":
-        run(given.part, given.data, given.seeds)
+    options = parser.parse_args()
+    if options.what == "run":
+        run(options.part, options.data, options.seeds)
     else:
         table()
 

@@ -12,9 +12,9 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 import numpy as np
 
@@ -22,16 +22,27 @@ from fusehash.errors import DataError, ModelFileError
 
 Arrays = dict[str, "np.ndarray[Any, Any]"]
 T = TypeVar("T")
-_CLASSES: dict[str, type] = {}
+_CLASSES: dict[str, type] = {}  # by the name in files
+_NAMES: dict[type, str] = {}
 
 
-def storable(cls: type[T]) -> type[T]:
-    """Class decorator: a dataclass that may be part of a file. Its name is part of the format.
+@overload
+def storable(what: type[T]) -> type[T]: ...
+@overload
+def storable(what: str) -> Callable[[type[T]], type[T]]: ...
+def storable(what: type[T] | str) -> type[T] | Callable[[type[T]], type[T]]:
+    """Class decorator: a dataclass that may be part of a file.
 
-    When its fields change, a class method `revive(**fields)` must accept those of earlier files.
+    Its name is part of the format; `@storable("Name")` keeps the name of earlier files. When its fields change, a class
+    method `revive(**fields)` must accept those of earlier files.
     """
-    _CLASSES[cls.__name__] = cls
-    return cls
+
+    def register(cls: type[T]) -> type[T]:
+        name = what if isinstance(what, str) else cls.__name__
+        _CLASSES[name], _NAMES[cls] = cls, name
+        return cls
+
+    return register if isinstance(what, str) else register(what)
 
 
 # -- safetensors -------------------------------------------------------------------------------------------------
@@ -119,9 +130,9 @@ def _flatten(value: Any, name: str, arrays: Arrays) -> Any:
     if isinstance(value, np.ndarray):
         arrays[name] = np.ascontiguousarray(value)
         return {"$array": name}
-    if is_dataclass(value) and not isinstance(value, type) and type(value).__name__ in _CLASSES:
+    if type(value) in _NAMES:
         content = {f.name: _flatten(getattr(value, f.name), f"{name}.{f.name}", arrays) for f in fields(value)}
-        return {"$class": type(value).__name__, "fields": content}
+        return {"$class": _NAMES[type(value)], "fields": content}
     if isinstance(value, dict):
         return {"$dict": [[key, _flatten(item, f"{name}.{key}", arrays)] for key, item in value.items()]}
     if isinstance(value, list | tuple):
@@ -160,7 +171,7 @@ def contiguous(value: Any) -> Any:
         return {key: contiguous(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return type(value)(contiguous(item) for item in value)
-    if type(value).__name__ in _CLASSES:
+    if type(value) in _NAMES:
         return type(value)(**{f.name: contiguous(getattr(value, f.name)) for f in fields(value)})
     return value
 

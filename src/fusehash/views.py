@@ -158,6 +158,10 @@ class PairedViews(Mapping[str, Any]):
         """Which rows are seen in the view."""
         return self.present.get(name, np.ones(self.n_rows, dtype=bool))
 
+    def complete_rows(self) -> NDArray[np.intp]:
+        """Rows that are present in every view."""
+        return np.flatnonzero(np.all([self.is_present(name) for name in self], axis=0))
+
     def block(self, name: str, rows: slice | NDArray[np.intp]) -> Floats:
         """Some rows of one view as a dense float64 matrix of NumPy; missing rows come as zeros."""
         return np.asarray(host(self.dense(name, rows)), dtype=np.float64)

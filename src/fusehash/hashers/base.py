@@ -14,6 +14,7 @@ from sklearn.exceptions import NotFittedError
 
 from fusehash import bits, parameters
 from fusehash.errors import DataError, ParameterError, warn
+from fusehash.evaluation import pair_auc
 from fusehash.files import FileFormat, contiguous
 from fusehash.numerics.arrays import (
     Array,
@@ -27,13 +28,13 @@ from fusehash.numerics.arrays import (
     zeros,
 )
 from fusehash.numerics.parallel import map_blocks, one_blas_thread
+from fusehash.parameters import Progress as Progress
 from fusehash.parameters import Rule, check_labels, multiple_of, resolve_seed
 from fusehash.streams import StoredMatrix, encoding, is_block_stream, open_view
 from fusehash.streams.cluster import passes_over
 from fusehash.streams.row_passes import RowPasses, device_rows
 from fusehash.views import Floats, PairedViews, ViewsLike, check_view, named, to_dense
 
-Progress = Callable[[int, int, str], None]
 Self = TypeVar("Self", bound="CrossModalHasher")
 
 MODEL_FILE = FileFormat("fusehash-model", 2, "model")
@@ -48,17 +49,28 @@ COLLAPSED, COLLAPSE_ROWS = 0.95, 100
 
 
 class CrossModalHasher(BaseEstimator, ABC):
-    """Base of every method: learns one K-bit code per training pair and one hash function per view.
+    """Base of every method: learns one code of `n_bits` bits per training pair and one hash function per view.
 
-    A method implements `_fit(views)`, which sets `codes_` and whatever `_project_block(block, view)` needs.
+    To write a method, declare the class attributes below, add the rule of each parameter to `PARAMETERS`, and implement
+
+    - ``_fit(views, labels)``: learn from `PairedViews`; set `codes_` and learned attributes, whose names end in "_".
+      `labels` is a 0/1 matrix (rows, classes) for a supervised method, else None. Draw random numbers from
+      ``rng_for(self._seed, "purpose")``, and report progress with ``self._report(step, total, message)``.
+    - ``_project_block(block, view)``: real-valued projections (rows, n_bits) of dense rows of one view. Their signs are
+      the code. For ``sgn((x - mean) W)``, subclass `LinearHasher`, which has it.
+
+    A method may override ``_project_complete_block`` and ``_fusion_weights`` for its own fusion, ``_check_params`` for
+    parameters that depend on each other, and ``_allows_missing``. Everything else (checks, files, streams, devices, an
+    unchanged model after an error) is here.
 
     Attributes
     ----------
-    codes_ : (n, n_bits / 8) uint8, the unified codes of the training pairs.
-    view_names_, n_features_, n_samples_ : what it was fitted on.
+    codes_ : ndarray of uint8, shape (n, n_bits / 8)
+        Codes of the training pairs.
+    view_names_, n_features_, n_samples_ : list of str, dict, int
+        The views, features per view and rows that the model was fitted on.
     """
 
-    # What kind of method it is; see catalogue.py for the rest.
     method: ClassVar[str] = ""
     summary: ClassVar[str] = ""
     supervised: ClassVar[bool] = False  # learns from labels: `_fit` gets them as a 0/1 matrix (rows, classes)
@@ -114,12 +126,23 @@ class CrossModalHasher(BaseEstimator, ABC):
 
         Parameters
         ----------
-        views : mapping name -> (n, d) matrix, a list of matrices, or PairedViews; row i of each is the same item.
-            A matrix may lie in a file (`streams.open_view`), and all views may come as a stream of paired blocks
-            (`streams.open_blocks`). A method that needs sums over rows alone, as FuseHash, AGSFH and
-            the controls do, reads them block by block, in several passes; others bring all rows into memory.
-        y : labels, for the methods that learn from them: a class for each row, or a 0/1 matrix (rows, classes).
-            Ignored by unsupervised methods.
+        views : mapping of str to matrix, sequence of matrices, or PairedViews
+            One matrix (n, d) per view; row i of each is the same item. A matrix may be stored in a file
+            (`streams.open_view`), and all views may come as a stream of paired blocks (`streams.open_blocks`).
+            FuseHash, AGSFH and the controls read them block by block; other methods load all rows into memory.
+        y : array-like, shape (n,) or (n, n_classes), optional
+            Labels for supervised methods: one class per row, or a 0/1 matrix. Unsupervised methods ignore it.
+
+        Returns
+        -------
+        self : CrossModalHasher
+
+        Raises
+        ------
+        ParameterError
+            If a parameter has a value that its rule does not accept.
+        DataError
+            If the views or labels cannot be used. The model stays as it was before the call.
         """
         parameters.check(type(self).__name__, self.parameter_rules(), self.get_params(deep=False))
         if getattr(self, "device", None) is not None:
@@ -136,7 +159,7 @@ class CrossModalHasher(BaseEstimator, ABC):
         self._check_number_of_views(paired)
         labels = check_labels(type(self).__name__, y, paired.n_rows) if self.supervised else None
         self._seed = resolve_seed(self.random_state)
-        self.__dict__.pop("_elsewhere", None)  # copies of the old model on devices
+        self._forget_device_copies()
         before = self._take_learned()
         try:
             with one_blas_thread():  # blocks run in parallel instead, and codes do not depend on the number of threads
@@ -204,9 +227,26 @@ class CrossModalHasher(BaseEstimator, ABC):
     # -- encoding ------------------------------------------------------------------------------------------------
 
     def project(self, X: Any, *, view: str | int) -> Array:
-        """Real-valued projections (n, n_bits) of items seen in one view; `encode` is their sign.
+        """Real-valued projections of items seen in one view; `encode` packs their signs.
 
-        Arrays of PyTorch and CuPy are answered in kind.
+        Parameters
+        ----------
+        X : array-like, sparse matrix or stored matrix, shape (n, d)
+            Rows of the view.
+        view : str or int
+            Name of the view, or its position in `view_names_`.
+
+        Returns
+        -------
+        projections : array, shape (n, n_bits)
+            In the library and on the device of X for arrays of PyTorch and CuPy, else a NumPy array.
+
+        Raises
+        ------
+        NotFittedError
+            If the model is not fitted.
+        DataError
+            If the view is unknown, or X does not have its features or holds NaN.
         """
         name = self._view_name(view)
         matrix = self._check_rows(X, name)
@@ -221,65 +261,105 @@ class CrossModalHasher(BaseEstimator, ABC):
         """The same for a tensor: where it is, or (for methods that know NumPy only) through the host."""
         if not self.accelerated:
             return to_device_of(self.project(host(matrix), view=name), matrix)
-        there = self._beside(matrix)
+        there = self._on_device_of(matrix)
         size = device_rows(matrix)
         starts = range(0, len(matrix), size)
         parts = [there._project_block(to_dense(matrix[i : i + size]), name) for i in starts]
         whole = parts[0] if len(parts) == 1 else namespace(matrix).concat(parts, axis=0)
         return whole if whole.shape[1] == self.n_bits else whole[:, : self.n_bits]
 
-    def _beside(self, array: Array) -> CrossModalHasher:
-        """This model with its arrays where a tensor is; moved once for each place."""
-        key, known = place(array), self.__dict__.setdefault("_elsewhere", {})
-        if key not in known:
-            moved = copy(self)
-            used = [n for n in vars(self) if is_learned(n) and n not in ("codes_", "sums_")]  # by encoding
-            learned = {name: self.__dict__[name] for name in used}
-            moved.__dict__.update(convert(learned, lambda part: to_device_of(part, array)))
-            known[key] = moved
-        there: CrossModalHasher = known[key]
-        return there
+    def _on_device_of(self, array: Array) -> CrossModalHasher:
+        """This model with its arrays on the device of a tensor; copied once per device."""
+        copies: dict[Any, CrossModalHasher] = self.__dict__.setdefault("_device_copies", {})
+        key = place(array)
+        if key not in copies:
+            used = {
+                n: v for n, v in vars(self).items() if is_learned(n) and n not in ("codes_", "sums_")
+            }  # by encoding
+            copies[key] = copy(self)
+            copies[key].__dict__.update(convert(used, lambda part: to_device_of(part, array)))
+        return copies[key]
+
+    def _forget_device_copies(self) -> None:
+        self.__dict__.pop("_device_copies", None)
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = dict(super().__getstate__())
-        state.pop("_elsewhere", None)
+        state.pop("_device_copies", None)
         return state
 
     def encode(self, X: Any, *, view: str | int, out: str | Path | None = None) -> Any:
-        """Packed codes (n, n_bits / 8) of items seen in one view only.
+        """Packed codes of items seen in one view.
 
-        X may be whatever `fit` takes for a view. Of a dask array the codes are a dask array, computed when asked for;
-        of a stream of blocks, a generator of code blocks. With ``out``, the path of a .npy, .zarr or .parquet file,
-        they are written there block by block instead, and the path is returned.
+        Parameters
+        ----------
+        X : matrix, shape (n, d), or stream of blocks
+            Rows of the view; anything that `fit` accepts for a view.
+        view : str or int
+            Name of the view, or its position in `view_names_`.
+        out : path, optional
+            Write the codes to this file block by block, instead of returning them.
+
+        Returns
+        -------
+        codes : array of uint8, shape (n, n_bits / 8), or Path
+            A lazy dask array for a dask array, a generator of code blocks for a stream, and the path with `out`.
+
+        Raises
+        ------
+        NotFittedError, DataError
+            As for `project`.
         """
         name = self._view_name(view)
         if out is None and encoding.is_dask(X):
             return encoding.encode_lazily(self, X, name)
         if is_block_stream(X):
-            return self._streamed(encoding.encode_blocks(self, X, name), out)
-        matrix = open_view(X)
-        if out is not None and is_foreign(matrix):
-            codes = host(self.encode(matrix, view=name))
-            return encoding.write_codes([codes], len(codes), codes.shape[1], out)
-        if out is not None or isinstance(matrix, StoredMatrix):
-            return encoding.encode_rows(self, {name: self._check_rows(matrix, name)}, fused=False, out=out)
-        return bits.pack(self.project(matrix, view=name))
+            return self._encode_stream(X, name, out)
+        return self._encode({name: open_view(X)}, False, out)
 
-    def _streamed(self, blocks: Iterator[bits.Codes], out: str | Path | None) -> Any:
-        return blocks if out is None else encoding.write_codes(blocks, None, bits.n_bytes(self.n_bits), out)
+    def _encode_stream(self, stream: Any, name: str | None, out: str | Path | None) -> Any:
+        codes = encoding.encode_blocks(self, stream, name)
+        return codes if out is None else encoding.write_codes(codes, None, bits.n_bytes(self.n_bits), out)
+
+    def _encode(self, opened: dict[str, Any], fused: bool, out: str | Path | None) -> Any:
+        """Codes of opened views: of one, or of several that are fused."""
+        is_stored = any(isinstance(matrix, StoredMatrix) for matrix in opened.values())
+        has_tensors = any(is_foreign(matrix) for matrix in opened.values())
+        if is_stored or (out is not None and not has_tensors):
+            for name, matrix in opened.items():
+                if not (fused and isinstance(matrix, StoredMatrix)):  # checked block by block
+                    opened[name] = self._check_rows(matrix, name, allow_missing=fused)
+            return encoding.encode_rows(self, opened, fused=fused, out=out)
+        name, matrix = next(iter(opened.items()))
+        codes = bits.pack(self.project_fused(opened) if fused else self.project(matrix, view=name))
+        return codes if out is None else encoding.write_codes([host(codes)], len(codes), codes.shape[1], out)
 
     def project_fused(self, views: ViewsLike) -> Array:
         """Real-valued projections of items seen in any subset of the views.
 
-        Items seen in every view go through the method's own fusion; others get the weighted sum of the projections of
-        the views they are seen in. A row that is all NaN in a view counts as not seen there.
+        Items seen in every view are fused by the method; others get the weighted sum of the projections of their views.
+
+        Parameters
+        ----------
+        views : mapping of str to matrix, sequence of matrices, or PairedViews
+            Some or all of the views. A row that is all NaN in a view is missing there.
+
+        Returns
+        -------
+        projections : array, shape (n, n_bits)
+
+        Raises
+        ------
+        NotFittedError, DataError
+            As for `project`.
         """
-        given = {self._view_name(name): open_view(matrix) for name, matrix in self._named(views).items()}
-        if any(isinstance(matrix, StoredMatrix) for matrix in given.values()):
-            return np.vstack([self.project_fused(block) for block in encoding.paired_blocks(given, allow_missing=True)])
-        for name, matrix in given.items():
+        opened = self._opened(views)
+        if any(isinstance(matrix, StoredMatrix) for matrix in opened.values()):
+            blocks = encoding.paired_blocks(opened, allow_missing=True)
+            return np.vstack([self.project_fused(block) for block in blocks])
+        for name, matrix in opened.items():
             self._check_rows(matrix, name, allow_missing=True)
-        paired = PairedViews(given, allow_missing=True)
+        paired = PairedViews(opened, allow_missing=True)
         if len({place(view) if is_foreign(view) else None for view in paired.values()}) > 1:
             paired = paired.on_host()  # views of several places meet here
         weights = self._fusion_weights()
@@ -299,8 +379,8 @@ class CrossModalHasher(BaseEstimator, ABC):
         if set(views.names) != set(self.view_names_):
             return
         there = is_foreign(total) and self.accelerated
-        model = self._beside(total) if there else self
-        rows = np.flatnonzero(np.all([views.is_present(name) for name in views], axis=0))
+        model = self._on_device_of(total) if there else self
+        rows = views.complete_rows()
         size = device_rows(total) if there else ENCODE_ROWS
         for start in range(0, len(rows), size):
             some = rows[start : start + size]
@@ -309,41 +389,64 @@ class CrossModalHasher(BaseEstimator, ABC):
             fused = model._project_complete_block({name: cut(name, padded) for name in self.view_names_})
             if fused is None:
                 return
-            found = fused[: len(some), : self.n_bits]
-            total[to_device_of(some, total)] = found if is_foreign(found) else to_device_of(found, total)
+            fused = fused[: len(some), : self.n_bits]
+            total[to_device_of(some, total)] = fused if is_foreign(fused) else to_device_of(fused, total)
 
     def _project_complete_block(self, blocks: dict[str, Array]) -> Array | None:
         """Real-valued projections of dense rows seen in every view; None: the weighted sum is the fusion."""
         return None
 
     def encode_fused(self, views: ViewsLike, *, out: str | Path | None = None) -> Any:
-        """Packed codes of items seen in several views, or in any subset of them; ``out`` as in `encode`."""
+        """Packed codes of items seen in any subset of the views.
+
+        Parameters
+        ----------
+        views : mapping of str to matrix, sequence of matrices, PairedViews, or stream of blocks
+            Some or all of the views. A row that is all NaN in a view is missing there.
+        out : path, optional
+            Write the codes to this file block by block, instead of returning them.
+
+        Returns
+        -------
+        codes : array of uint8, shape (n, n_bits / 8), or Path
+            A generator of code blocks for a stream, and the path with `out`.
+
+        Raises
+        ------
+        NotFittedError, DataError
+            As for `project`.
+        """
         self._check_fitted()
         if is_block_stream(views):
-            return self._streamed(encoding.encode_blocks(self, views, None), out)
-        given = {self._view_name(name): open_view(matrix) for name, matrix in self._named(views).items()}
-        if out is not None and any(is_foreign(matrix) for matrix in given.values()):
-            codes = host(self.encode_fused(given))
-            return encoding.write_codes([codes], len(codes), codes.shape[1], out)
-        if out is not None or any(isinstance(matrix, StoredMatrix) for matrix in given.values()):
-            whole = {
-                n: m if isinstance(m, StoredMatrix) else self._check_rows(m, n, allow_missing=True)
-                for n, m in given.items()
-            }
-            return encoding.encode_rows(self, whole, fused=True, out=out)
-        return bits.pack(self.project_fused(views))
+            return self._encode_stream(views, None, out)
+        return self._encode(self._opened(views), True, out)
+
+    def _opened(self, views: ViewsLike) -> dict[str, Any]:
+        return {self._view_name(name): open_view(matrix) for name, matrix in self._named(views).items()}
 
     def _fusion_weights(self) -> dict[str, float]:
         return dict.fromkeys(self.view_names_, 1.0)
 
     def score(self, views: ViewsLike, y: Any = None) -> float:
-        """Label-free quality on paired rows: mean rank-based probability that the true partner is nearer than another.
+        """Mean pair AUC: how often the true partner of an item is nearer than another item, without labels.
 
-        The mean over ordered pairs of views of the pair AUC; .5 is chance and 1 is perfect. It is what scikit-learn's
-        model selection uses by default. With one view there is nothing to pair: 1.
+        Parameters
+        ----------
+        views : mapping of str to matrix, sequence of matrices, or PairedViews
+            Paired rows, all of them present.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        score : float
+            Mean over ordered pairs of views; .5 is chance, 1 is perfect. With one view, 1.
+
+        Raises
+        ------
+        NotFittedError, DataError
+            As for `project`.
         """
-        from fusehash.evaluation import pair_auc
-
         self._check_fitted()
         paired = PairedViews(self._named(views))
         codes = {name: host(self.encode(paired[name], view=name)) for name in paired}
@@ -353,10 +456,27 @@ class CrossModalHasher(BaseEstimator, ABC):
     # -- shorter codes -------------------------------------------------------------------------------------------
 
     def cut(self: Self, n_bits: int) -> Self:
-        """The same fitted model with shorter codes: exactly the first ``n_bits`` (a multiple of 8) of every code.
+        """The same fitted model with shorter codes: exactly the first bits of every code.
 
-        Nothing is learned and no array is copied: the hash functions give all bits, of which the first are taken. How
-        good the first bits are by themselves is up to the method (docs/methods.md, "Several lengths").
+        Nothing is learned and no array is copied. How good the first bits are by themselves depends on the method
+        (docs/methods.md, "Several lengths").
+
+        Parameters
+        ----------
+        n_bits : int
+            Length of the codes, a multiple of 8.
+
+        Returns
+        -------
+        model : CrossModalHasher
+            A new model of the same class.
+
+        Raises
+        ------
+        NotFittedError
+            If the model is not fitted.
+        ParameterError
+            If `n_bits` is no multiple of 8 or exceeds the bits of this model.
         """
         self._check_fitted()
         owner = f"{type(self).__name__}.cut"
@@ -371,7 +491,20 @@ class CrossModalHasher(BaseEstimator, ABC):
     # -- files ---------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> None:
-        """Write the model to one safetensors file; the old file stays whole until the new one is complete."""
+        """Write the model to one safetensors file, which `fusehash.load` reads.
+
+        Parameters
+        ----------
+        path : path
+            The file. An existing file is replaced only when the new one is complete.
+
+        Raises
+        ------
+        NotFittedError
+            If the model is not fitted.
+        DataError
+            If the file cannot be written.
+        """
         self._check_fitted()
         learned = {name: value for name, value in vars(self).items() if is_learned(name)}
         params = {name: value for name, value in self.get_params(deep=False).items() if name not in NOT_SAVED}
@@ -407,16 +540,18 @@ class CrossModalHasher(BaseEstimator, ABC):
         if isinstance(view, int | np.integer) and not isinstance(view, bool) and 0 <= view < len(self.view_names_):
             return self.view_names_[view]
         if view not in self.view_names_:
-            known = ", ".join(repr(name) for name in self.view_names_)
-            raise DataError(f"The view must be one of {known}. Got {view!r} instead.")
+            names = ", ".join(repr(name) for name in self.view_names_)
+            raise DataError(f"The view must be one of {names}. Got {view!r} instead.")
         return str(view)
 
     def _check_rows(self, X: Any, name: str, *, allow_missing: bool = False) -> Any:
         matrix, _ = check_view(X, name, allow_missing=allow_missing)
-        expected = self.n_features_[name]
-        if matrix.shape[1] != expected:
-            raise DataError(f"View '{name}' must have {expected} features, as in fit. Got {matrix.shape[1]} instead.")
+        self._check_width(name, matrix.shape[1])
         return matrix
+
+    def _check_width(self, name: str, width: int) -> None:
+        if width != (expected := self.n_features_[name]):
+            raise DataError(f"View '{name}' must have {expected} features, as in fit. Got {width} instead.")
 
 
 def is_learned(name: str) -> bool:

@@ -29,9 +29,9 @@ class LinearHasher(CrossModalHasher):
 
 @dataclass
 class CenteredViews:
-    """Training views seen through their means: centered row blocks, Gram matrices, and ridge regressions on them.
+    """Training views minus their means: centered row blocks, Gram matrices, and ridge regressions on them.
 
-    `centered` is all that a pass needs to see a block so; it holds no data.
+    `centered` is all that a pass needs to center a block; it holds no data.
     """
 
     data: RowPasses
@@ -47,7 +47,7 @@ class CenteredViews:
 
     @classmethod
     def over(cls, data: RowPasses, ridge: float, dtype: str | None = None) -> CenteredViews:
-        """The same over rows anywhere; a device computes in single precision unless told."""
+        """The same over rows anywhere; a device computes in single precision by default."""
         dtype = dtype or ("float32" if is_accelerated(data.like) else "float64")
         sums = gram_sums_over(data, dtype)
         factors = {name: ridge_solver(total.gram, ridge) for name, total in sums.items()}
@@ -103,9 +103,9 @@ class CenteredViews:
         return loss
 
     def warn_if_rank_below(self, n_bits: int, owner: str) -> None:
-        """More bits than independent directions: the further bits repeat what the first ones say."""
+        """Warn about more bits than independent directions."""
         bound = min(self.views.n_rows - 1, sum(self.views.n_features.values()))
-        if bound <= 4 * n_bits:  # otherwise nobody needs to know, and eigenvalues cost time
+        if bound <= 4 * n_bits:  # otherwise the rank does not matter, and eigenvalues take time
             bound = min(bound, sum(_rank(total.gram) for total in self.sums.values()))
         if n_bits > bound:
             warn(
@@ -180,13 +180,13 @@ class Grams:
     by_view: dict[str, CenteredGram]
 
     def add(self, other: Grams) -> None:
-        with np.errstate(over="ignore", invalid="ignore"):  # looked at below
+        with np.errstate(over="ignore", invalid="ignore"):  # checked below
             for name, part in other.by_view.items():
                 self.by_view[name].merge(part)
 
 
 def gram_sums(views: PairedViews, n_threads: int | None = None) -> dict[str, CenteredGram]:
-    """Means and centered Gram matrices of every view, in one pass; refuses views that do not vary."""
+    """Means and centered Gram matrices of every view, in one pass; views must vary."""
     return gram_sums_over(RowPasses(views, n_threads))
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fusehash.numerics.arrays import (
     Array,
     cast,
+    dots,
     is_accelerated,
     is_numpy,
     namespace,
@@ -23,7 +24,6 @@ from fusehash.numerics.arrays import (
     not_below_zero,
     precision,
     put_rows,
-    squares,
     take_rows,
     to_device_of,
     zeros,
@@ -42,8 +42,8 @@ def squared_distances(X: Array, T: Array) -> Array:
     X, T = X - center, T - center
     D = X @ T.T
     D *= -2.0
-    D += squares(X)[:, None]
-    D += squares(T)
+    D += dots(X, X)[:, None]
+    D += dots(T, T)
     return not_below_zero(D)
 
 
@@ -135,16 +135,20 @@ def anchor_weights(X: Array, anchors: Array, k: int) -> Neighbors:
     With d_(1) <= ... <= d_(k+1) the sorted squared distances, the r-th weight is
     (d_(k+1) - d_(r)) / (k d_(k+1) - sum_{r<=k} d_(r)); where all are equal (0/0 in print) it is 1/k.
     """
-    D = squared_distances(X, anchors)
+    return nearest_weights(squared_distances(X, anchors), k)
+
+
+def nearest_weights(D: Array, k: int) -> Neighbors:
+    """Eq. 14 from the squared distances to all anchors."""
     if not is_numpy(D):
-        return nearest_weights(D, k)
-    index = np.empty((len(X), k), np.int32)
-    weights = np.empty((len(X), k), D.dtype)
+        return _nearest_weights_of_tensor(D, k)
+    index = np.empty((len(D), k), np.int32)
+    weights = np.empty((len(D), k), D.dtype)
     _weights(D, k, index, weights)
     return index, weights
 
 
-def nearest_weights(D: Array, k: int) -> Neighbors:
+def _nearest_weights_of_tensor(D: Array, k: int) -> Neighbors:
     """Eq. 14 from distances in any array library; of equals at the limit it is 0, whichever of them are taken.
 
     Where all are equal it is not, and the first ones are taken, as in NumPy.
@@ -215,7 +219,7 @@ def neighbor_graph(X: Array, anchors: Array, k: int, has_anchor: NDArray[np.bool
     points = anchors if columns is None else take_rows(anchors, columns)
     # A GPU is fast in single precision; the weights are continuous, so it hardly matters.
     dtype = precision(X) if is_accelerated(X) else "float64"
-    index, weights = anchor_weights(cast(X, dtype), cast(points, dtype), min(k, len(points)))
+    index, weights = nearest_weights(squared_distances(cast(X, dtype), cast(points, dtype)), min(k, len(points)))
     if columns is not None:
         index = to_device_of(columns, X)[index]
     shape = len(X), len(anchors)

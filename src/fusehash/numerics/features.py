@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fusehash.files import storable
-from fusehash.numerics.arrays import Array, cast, host, namespace, precision, squares, to_device_of, top_eigh
+from fusehash.numerics.arrays import Array, cast, dots, host, namespace, precision, squares, to_device_of, top_eigh
 
 MAX_WIDTH = 512
 EXACT_SIDE = 1200
@@ -79,7 +79,7 @@ def transformed(block: Array, kind: str) -> Array:
     rooted = xp.sqrt(xp.clip(block, 0.0, None))
     if kind == "histogram":
         return rooted
-    norms = xp.sqrt(squares(rooted))[:, None]
+    norms = xp.sqrt(dots(rooted, rooted))[:, None]
     return rooted / xp.where(norms > 0, norms, xp.ones_like(norms))
 
 

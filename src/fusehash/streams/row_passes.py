@@ -161,17 +161,20 @@ class RowPasses:
 
     def each(self, work: Callable[[Block], Result], blocks: Iterable[slice]) -> Iterator[Result]:
         """work(block) for some blocks, in order."""
-        # A device has one queue of work, and PyTorch on the host has threads of its own.
-        n_threads = self.n_threads if isinstance(self.like, np.ndarray) else 1
-        return map_blocks(lambda rows: work(self.block(rows)), blocks, n_threads)
+        return map_blocks(lambda rows: work(self.block(rows)), blocks, self._block_threads)
 
     def total(self, work: Work, size: int, given: Sequence[Array] = ()) -> tuple[Lines | None, Any]:
         """One pass: what work(block, *rows of given) says of the rows, put together, and its sums, merged."""
 
-        def of_block(block: Block) -> tuple[Lines | None, Any]:
-            return work(block, *(take_rows(array, block.rows) for array in given))
+        def of_block(rows: slice) -> tuple[Lines | None, Any]:
+            return work(self.block(rows), *(take_rows(array, rows) for array in given))
 
-        return merged(self.each(of_block, self.blocks(size)))
+        return merged(map_blocks(of_block, self.blocks(size), self._block_threads))
+
+    @property
+    def _block_threads(self) -> int | None:
+        """A device has one queue of work, and PyTorch on the host has threads of its own."""
+        return self.n_threads if isinstance(self.like, np.ndarray) else 1
 
 
 def device_rows(array: Array) -> int:

@@ -22,6 +22,7 @@ FIXED: dict[str, Any] = {
     "latent_weight": 1.0,
     "spectral_power": 2.0,
 }
+SMALL: dict[str, Any] = {**FIXED, "n_anchors": 100, "n_kernel_anchors": 100}
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +40,7 @@ def mean_map(model: Any, data: Any, protocols: tuple[str, ...] = ("HN", "FN"), s
     return float(np.mean([score.mean for score in result.scores]))
 
 
+@pytest.mark.slow
 def test_wiki_reaches_what_was_promised(data_file: Callable[[str], Path]) -> None:
     """The floors of new database items, 64 bits, five seeds, parameters untouched."""
     data = fh.datasets.load("wiki", path=data_file("wiki.npz"))
@@ -50,6 +52,7 @@ def test_wiki_reaches_what_was_promised(data_file: Callable[[str], Path]) -> Non
     assert scores["FN", "text->image"] >= 0.625
 
 
+@pytest.mark.slow
 def test_it_beats_its_controls_and_its_linear_variant(made: Any) -> None:
     ours = mean_map(fh.FuseHash(n_bits=32), made)
     assert ours > mean_map(fh.RegressionHasher(n_bits=32), made) + 0.02
@@ -126,19 +129,20 @@ def test_any_features_are_taken_as_they_are(kind: str) -> None:
     labels = rng.integers(0, 5, 400)
     latent = rng.standard_normal((5, 6))[labels] * 2 + 0.5 * rng.standard_normal((400, 6))
     X, Z = any_features(kind, latent, rng), latent @ rng.standard_normal((6, 10))
-    model = fh.FuseHash(n_bits=32, random_state=0).fit({"x": X[:300], "z": Z[:300]})
+    model = fh.FuseHash(n_bits=32, random_state=0, **FIXED).fit({"x": X[:300], "z": Z[:300]})
     signs = fh.bits.unpack(model.codes_, 32)
     assert np.all(np.abs(signs.mean(0)) < 0.95), "a bit collapsed"
-    found = fh.evaluation.mean_average_precision(
+    precision = fh.evaluation.mean_average_precision(
         model.encode(X[300:], view="x"), model.encode(Z[:300], view="z"), (labels[300:], labels[:300]), k=50
     )
-    assert found > 0.5  # chance is about .25
+    assert precision > 0.5  # chance is about .25
 
 
 @pytest.mark.parametrize("n_views", [1, 3, 4])
 def test_any_number_of_views(n_views: int) -> None:
-    data = fh.datasets.make_paired(n_samples=600, views=n_views, random_state=0)
-    model = fh.FuseHash(n_bits=16, random_state=0).fit(data.views.rows(data.train))
+    data = fh.datasets.make_paired(n_samples=300, views=n_views, random_state=0)
+    model = fh.FuseHash(n_bits=16, random_state=0, **({} if n_views == 3 else FIXED))
+    model.fit(data.views.rows(data.train))
     assert model.encode_fused({name: data.views[name][:7] for name in data.views}).shape == (7, 2)
     some = list(data.views)[: max(n_views - 1, 1)]
     assert model.encode_fused({name: data.views[name][:7] for name in some}).shape == (7, 2)
@@ -154,6 +158,7 @@ def missing(views: Any, share: float, seed: int = 0) -> dict[str, np.ndarray]:
     return out
 
 
+@pytest.mark.slow
 def test_missing_rows_cost_little(made: Any) -> None:
     train = made.views.rows(made.train)
     new = np.setdiff1d(made.database, made.train)
@@ -173,8 +178,8 @@ def test_a_mask_says_the_same_as_nan(made: Any) -> None:
     train = missing(made.views.rows(made.train[:400]), 0.2)
     masks = {name: ~np.isnan(X).any(1) for name, X in train.items()}
     filled = {name: np.nan_to_num(X) for name, X in train.items()}
-    by_nan = fh.FuseHash(n_bits=16, missing="allow", random_state=0, **FIXED).fit(train)
-    by_mask = fh.FuseHash(n_bits=16, missing="allow", random_state=0, **FIXED).fit(
+    by_nan = fh.FuseHash(n_bits=16, missing="allow", random_state=0, **SMALL).fit(train)
+    by_mask = fh.FuseHash(n_bits=16, missing="allow", random_state=0, **SMALL).fit(
         fh.PairedViews(filled, present=masks)
     )
     np.testing.assert_array_equal(by_nan.codes_, by_mask.codes_)
@@ -185,7 +190,7 @@ def test_semi_paired_data_trains(made: Any) -> None:
     n = len(made.train)
     train["image"][: n // 3] = np.nan
     train["text"][n // 3 : n // 2] = np.nan
-    model = fh.FuseHash(n_bits=16, missing="allow", random_state=0, **FIXED).fit(train)
+    model = fh.FuseHash(n_bits=16, missing="allow", random_state=0, **SMALL).fit(train)
     assert model.codes_.shape == (n, 2)
 
 
@@ -200,20 +205,22 @@ def test_missing_rows_are_refused_unless_allowed(made: Any) -> None:
         fh.FuseHash(n_bits=16, missing="allow").fit(train)
 
 
+@pytest.mark.slow
 def test_longer_codes_do_not_get_worse(made: Any) -> None:
-    scores = [mean_map(fh.FuseHash(n_bits=bits, **FIXED), made, seeds=(0,)) for bits in (16, 64, 256, 512)]
+    scores = [mean_map(fh.FuseHash(n_bits=bits, **FIXED), made, seeds=(0,)) for bits in (16, 64, 256)]
     assert scores[1] > scores[0]
-    assert min(scores[2:]) > scores[1] - 0.01
+    assert scores[2] > scores[1] - 0.01
 
 
 def test_the_spectrum_of_a_sample_serves_all_rows(made: Any) -> None:
     views = made.views.rows(made.database)
-    model = fh.FuseHash(n_bits=32, random_state=0, spectrum_rows=500, **FIXED).fit(views)
+    model = fh.FuseHash(n_bits=32, random_state=0, spectrum_rows=500, **SMALL).fit(views)
     assert len(model.codes_) == len(made.database)
     agree = np.unpackbits(model.codes_ ^ model.encode_fused(views)).mean()
     assert agree < 1e-4
 
 
+@pytest.mark.slow
 def test_asymmetric_ranking_helps(made: Any) -> None:
     model = fh.FuseHash(n_bits=16, **FIXED)
     plain = fh.evaluation.evaluate(model, made, protocols=("HN",), seeds=(0, 1))
@@ -244,7 +251,7 @@ def test_wrong_parameters_get_one_sentence(made: Any, params: dict[str, Any], se
 
 
 @pytest.mark.parametrize("stored", [False, True])
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, 1])
 def test_a_view_that_hardly_any_row_has_is_no_trouble(tmp_path, stored: bool, seed: int) -> None:
     rng = np.random.default_rng(0)
     views = {"a": rng.standard_normal((200, 12)), "b": np.full((200, 9), np.nan)}
@@ -262,6 +269,7 @@ def test_a_view_that_hardly_any_row_has_is_no_trouble(tmp_path, stored: bool, se
     assert np.isfinite(model.project(views["b"][[17]], view="b")).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("distinct", [900, 12])
 def test_few_features_and_few_different_rows_are_no_obstacle(distinct: int) -> None:
     rng = np.random.default_rng(0)

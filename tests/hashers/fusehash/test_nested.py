@@ -16,11 +16,8 @@ from fusehash.evaluation import average_precision
 from fusehash.hashers.fusehash import FuseHash
 from fusehash.hashers.fusehash.nested import check_nested, nested_rotations
 from fusehash.numerics.rotation import learned_rotations
+from untuned import UNTUNED
 
-UNTUNED = {
-    "feature_map": "rbf", "kernel_width": 1.0, "ridge": 0.03, "hash_ridge": 0.003, "graph_weight": 1.0,
-    "latent_weight": 1.0, "spectral_power": 2.0, "view_weights": (1.0, 1.0),
-}  # fmt: skip
 LENGTHS = st.sets(st.integers(1, 9).map(lambda n: 8 * n), max_size=4)
 
 
@@ -50,7 +47,7 @@ def test_every_group_is_a_rotation_of_the_leading_directions():
         assert not R[stop:, start:stop].any()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(r=st.integers(1, 40), lengths=LENGTHS, seed=st.integers(0, 99))
 def test_any_rank_and_any_lengths(r, lengths, seed):
     n_bits = 80
@@ -77,7 +74,7 @@ def test_lengths_are_checked(wrong):
 
 def test_lengths_come_in_any_order():
     assert check_nested("FuseHash", [32, 8], 64) == (8, 32)
-    assert check_nested("FuseHash", None, 64) == check_nested("FuseHash", (), 64) == ()
+    assert check_nested("FuseHash", None, 64) == ()
 
 
 @pytest.fixture(scope="module")
@@ -92,11 +89,12 @@ def quality(model, data):
     means = []
     for asked, searched in (("text", "image"), ("image", "text")):
         queries = model.encode(data.views[asked][data.query], view=asked)
-        found = model.encode(data.views[searched][new], view=searched)
-        means.append(average_precision(queries, found, relevant, k=50).mean())
+        database = model.encode(data.views[searched][new], view=searched)
+        means.append(average_precision(queries, database, relevant, k=50).mean())
     return float(np.mean(means))
 
 
+@pytest.mark.slow
 def test_short_codes_gain_and_long_ones_lose_little(made):
     train = made.views.rows(made.train)
     plain = FuseHash(n_bits=128, random_state=0, **UNTUNED).fit(train)
@@ -109,7 +107,9 @@ def test_short_codes_gain_and_long_ones_lose_little(made):
 
 def test_a_nested_model_is_cut_and_saved(made, tmp_path):
     train, new = made.views.rows(made.train), made.views.rows(made.query)
-    model = FuseHash(n_bits=32, nested=(16, 8), random_state=0, n_rotation_steps=3, **UNTUNED).fit(train)
+    model = FuseHash(
+        n_bits=32, nested=(16, 8), random_state=0, n_rotation_steps=3, n_anchors=60, n_kernel_anchors=60, **UNTUNED
+    ).fit(train)
     assert model.cut(16).nested == (8,)
     assert model.cut(8).nested is None
     model.cut(16).save(tmp_path / "m")

@@ -21,13 +21,14 @@ def wiki(data_file: Callable[[str], Path]) -> fh.datasets.PairedDataset:
     return fh.datasets.load(data_file("wiki.npz"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_bits", [16, 128])
 @pytest.mark.parametrize("name", hashers.names())
 def test_every_bit_varies(wiki: fh.datasets.PairedDataset, name: str, n_bits: int) -> None:
     train = wiki.views.rows(wiki.train)
     model = hashers.make(name, n_bits=n_bits, random_state=0)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "(?!.*nearly the same)", FusehashWarning)  # padding is told, and allowed
+        warnings.filterwarnings("ignore", "(?!.*nearly the same)", FusehashWarning)  # padding is allowed
         warnings.filterwarnings("error", ".*nearly the same", FusehashWarning)
         model.fit(train, wiki.labels[wiki.train])
     codes = {"unified": model.codes_, **{view: model.encode(train[view], view=view) for view in train}}
@@ -37,8 +38,8 @@ def test_every_bit_varies(wiki: fh.datasets.PairedDataset, name: str, n_bits: in
         assert mean < COLLAPSED or (name == "agh" and source == "image"), f"{source}: {mean:.3f}"
 
 
-def test_padded_bits_are_told(wiki: fh.datasets.PairedDataset) -> None:
-    """SCM-orth has at most as many bits as positive eigenvalues, 9 on Wiki; the others are constant, and it says so."""
+def test_constant_bits_are_reported(wiki: fh.datasets.PairedDataset) -> None:
+    """SCM-orth has at most as many bits as positive eigenvalues, 9 on Wiki; a warning names the others."""
     model = hashers.make("scm", solver="orth", n_bits=16)
     with pytest.warns(FusehashWarning) as caught:
         model.fit(wiki.views.rows(wiki.train), wiki.labels[wiki.train])

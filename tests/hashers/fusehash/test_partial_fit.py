@@ -16,8 +16,8 @@ import fusehash as fh
 from fusehash import bits
 from fusehash.errors import DataError, ParameterError
 from fusehash.evaluation import average_precision
-from fusehash.hashers.fusehash import partial_fit as incremental
-from fusehash.hashers.fusehash import sums as kept
+from fusehash.hashers.fusehash import partial_fit
+from fusehash.hashers.fusehash.fitted import RowFeatures, RowMaps
 from fusehash.numerics.linalg import whitening
 from untuned import UNTUNED
 
@@ -61,7 +61,8 @@ def rows_of(model: fh.FuseHash, views: Any) -> tuple[Any, Any, Any]:
     F = np.hstack(
         [(fitted.maps[n].of_prepared(prepared[n]) - fitted.means[n]) * present[n][:, None] for n in model.view_names_]
     )
-    S = fitted.graph(prepared, present, F) if fitted.graph is not None else np.zeros((len(F), 0))
+    maps = RowMaps(fitted.maps, fitted.graph, fitted.means)
+    S = maps.graph_rows(RowFeatures(slice(0, len(F)), prepared, present, F))
     return F, S, np.stack([np.ones(len(F)), *present.values()], axis=1)
 
 
@@ -131,7 +132,7 @@ def test_means_and_spectrum_are_those_of_all_rows(missing: str) -> None:
     Z = np.hstack([*Q, np.sqrt(graph_weight) * (T - T.mean(axis=0))])
     w = np.linalg.eigvalsh(Z.T @ Z)[::-1][:32]
     np.testing.assert_allclose(model.eigenvalues_[:16], w[:16], rtol=1e-6)
-    np.testing.assert_allclose(model.eigenvalues_, w, rtol=2e-2)  # the last ones are found approximately
+    np.testing.assert_allclose(model.eigenvalues_, w, rtol=2e-2)  # the last ones are approximately
 
 
 def test_codes_of_new_rows_are_their_fused_codes(second: fh.FuseHash, first: fh.FuseHash) -> None:
@@ -202,6 +203,7 @@ def test_drift_of_few_rows_is_exact(first: fh.FuseHash) -> None:
     assert model.drift_ == pytest.approx(truth, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_new_rows_help() -> None:
     """Against the model of today alone; the views of a query each by themselves, among new items hashed likewise."""
     database = DATA.views.rows(np.arange(1200, 1500))
@@ -220,8 +222,9 @@ def test_new_rows_help() -> None:
     assert np.mean(gains) > 0.02
 
 
+@pytest.mark.slow
 def test_wiki(data_file: Callable[[str], Path]) -> None:
-    """Half of the training rows, then the other half: better than the first half alone, and drift is told."""
+    """Half of the training rows, then the other half: better than the first half alone, and drift is measured."""
     wiki = fh.datasets.load("wiki", path=data_file("wiki.npz"))
     labels, rows = np.asarray(wiki.labels), np.random.default_rng(0).permutation(wiki.train)
     old, new, database = (wiki.views.rows(part) for part in (rows[:700], rows[700:1400], rows[1400:]))
@@ -229,8 +232,8 @@ def test_wiki(data_file: Callable[[str], Path]) -> None:
     relevant = labels[wiki.query], labels[rows[1400:]]
 
     def quality(model: fh.FuseHash) -> float:
-        found, asked = model.encode(database["text"], view="text"), model.encode(queries["image"], view="image")
-        return float(average_precision(asked, found, relevant, k=50).mean())
+        searched, asked = model.encode(database["text"], view="text"), model.encode(queries["image"], view="image")
+        return float(average_precision(asked, searched, relevant, k=50).mean())
 
     model = build(n_bits=64, n_anchors=300, n_kernel_anchors=300).partial_fit(old)
     alone = quality(model)
@@ -244,12 +247,12 @@ def compared_projections(model: fh.FuseHash, *days: Any) -> list[tuple[Any, Any]
     F, S, _ = (np.vstack(column) for column in zip(*(rows_of(model, day) for day in days), strict=True))
     B = np.where(model.fitted_.code_map(F, S) > 0.0, 1.0, -1.0)
     width = model.fitted_.maps["image"].n_features
-    found = []
+    pairs = []
     for name, X in (("image", F[:, :width]), ("text", F[:, width:])):
         gram = X.T @ X
         W = np.linalg.solve(gram + 0.003 * np.trace(gram) / len(gram) * np.eye(len(gram)), X.T @ B)
-        found.append((X @ W, X @ model.fitted_.weights[name]))
-    return found
+        pairs.append((X @ W, X @ model.fitted_.weights[name]))
+    return pairs
 
 
 def test_hash_functions_are_near_those_of_all_rows(second: fh.FuseHash) -> None:
@@ -260,7 +263,7 @@ def test_hash_functions_are_near_those_of_all_rows(second: fh.FuseHash) -> None:
 
 def test_hash_functions_are_exact_where_the_bits_are_known(first: fh.FuseHash, monkeypatch: pytest.MonkeyPatch) -> None:
     A = np.hstack(rows_of(first, TODAY))
-    monkeypatch.setattr(incremental, "bits_of_map", lambda sums, M, one: A.T @ np.where(A @ M > 0.0, 1.0, -1.0))
+    monkeypatch.setattr(partial_fit, "bits_of_map", lambda sums, M, ones: A.T @ np.where(A @ M > 0.0, 1.0, -1.0))
     one_class = TOMORROW.rows(np.flatnonzero(LABELS[700:1200] == 0))  # so that means move
     for exact, ours in compared_projections(deepcopy(first).partial_fit(one_class), TODAY, one_class):
         assert np.linalg.norm(exact - ours) < 1e-5 * np.linalg.norm(exact)
@@ -273,10 +276,10 @@ def test_normal_rows_give_the_bits_that_were_foreseen() -> None:
     M, later = rng.standard_normal((5, 3)), rng.standard_normal((5, 3))
     Y = A @ M
     B = np.where(Y > 0, 1.0, -1.0)
-    sums = kept.Sums(A.T @ A, A.T @ B, A.T @ Y, (Y**2).sum(axis=0))
+    sums = partial_fit.FrameSums(A.T @ A, A.T @ B, A.T @ Y, (Y**2).sum(axis=0))
     truth = A.T @ np.where(A @ later > 0, 1.0, -1.0)
-    np.testing.assert_allclose(kept.bits_of_map(sums, later, 4) / n, truth / n, atol=0.01)
-    np.testing.assert_allclose(kept.bits_of_map(sums, M, 4), sums.with_bits, rtol=1e-9, atol=1e-6)  # nothing changes
+    np.testing.assert_allclose(partial_fit.bits_of_map(sums, later, 4) / n, truth / n, atol=0.01)
+    np.testing.assert_allclose(partial_fit.bits_of_map(sums, M, 4), sums.with_bits, rtol=1e-9, atol=1e-6)
 
 
 # -- the parts -------------------------------------------------------------------------------------------------------
@@ -285,11 +288,11 @@ def test_normal_rows_give_the_bits_that_were_foreseen() -> None:
 def test_a_sample_holds_rows_and_their_codes(first: fh.FuseHash) -> None:
     sample = first.sums_.first.sample
     A = np.hstack(rows_of(first, TODAY))
-    assert len(sample.columns) == kept.SAMPLE_ROWS
-    found = [int(np.argmin(((A - row) ** 2).sum(axis=1))) for row in sample.columns]
-    assert len(set(found)) == len(found)
-    np.testing.assert_allclose(A[found], sample.columns, atol=1e-9)
-    assert np.array_equal(first.codes_[found], sample.codes)
+    assert len(sample.columns) == partial_fit.SAMPLE_ROWS
+    rows = [int(np.argmin(((A - row) ** 2).sum(axis=1))) for row in sample.columns]
+    assert len(set(rows)) == len(rows)
+    np.testing.assert_allclose(A[rows], sample.columns, atol=1e-9)
+    assert np.array_equal(first.codes_[rows], sample.codes)
 
 
 # -- files, places, refusals -----------------------------------------------------------------------------------------
@@ -343,7 +346,7 @@ def test_an_interrupted_call_leaves_the_model_as_it_was(first: fh.FuseHash) -> N
         with pytest.raises(KeyboardInterrupt):
             model.partial_fit(TOMORROW)
         assert same(learned(model), learned(first))
-    fresh = build(callback=stop_at("go on"))
+    fresh = build(callback=stop_at("continue"))
     with pytest.raises(KeyboardInterrupt):
         fresh.partial_fit(TODAY)
     assert not learned(fresh)

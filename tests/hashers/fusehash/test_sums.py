@@ -7,11 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.linalg import orthogonal_procrustes
 
-from fusehash.hashers.fusehash import sums as kept
+from fusehash.hashers.fusehash import partial_fit
+from fusehash.hashers.fusehash.fitted import Embedding
 from fusehash.numerics.rotation import learned_rotation, random_orthogonal
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.integers(0, 10**6), st.floats(0.0, 0.6), st.integers(0, 5))
 def test_later_means_are_taken_off_exactly(seed: int, lost: float, n_graph: int) -> None:
     rng = np.random.default_rng(seed)
@@ -20,7 +21,7 @@ def test_later_means_are_taken_off_exactly(seed: int, lost: float, n_graph: int)
     E[:, 1:] = rng.random((n, 2)) >= lost
     seen = np.repeat(E[:, 1:], (3, 4), axis=1)
     raw, S = rng.standard_normal((n, 7)) + 2.0, rng.random((n, n_graph))
-    frame = object.__new__(kept.Frame)
+    frame = object.__new__(partial_fit.Frame)
     frame.spans, frame.n_features = spans, 7
     frame.means = {name: rng.standard_normal(span.stop - span.start) for name, span in spans.items()}
     F = (raw - np.concatenate(list(frame.means.values()))) * seen
@@ -29,12 +30,12 @@ def test_later_means_are_taken_off_exactly(seed: int, lost: float, n_graph: int)
     centered = (raw - np.concatenate(list(means.values()))) * seen
     np.testing.assert_allclose(centered.sum(axis=0), 0.0, atol=1e-9)
     mu = frame.shift(means)
-    found = frame.moments(A.T @ A, mu)
-    assert found.count == n
-    for ours, truth in ((found.F, centered.sum(axis=0)), (found.S, S.sum(axis=0)), (found.FF, centered.T @ centered),
-                        (found.FS, centered.T @ S), (found.SS, S.T @ S)):  # fmt: skip
+    sums = frame.moments(A.T @ A, mu)
+    assert sums.count == n
+    for ours, truth in ((sums.F, centered.sum(axis=0)), (sums.S, S.sum(axis=0)), (sums.FF, centered.T @ centered),
+                        (sums.FS, centered.T @ S), (sums.SS, S.T @ S)):  # fmt: skip
         np.testing.assert_allclose(ours, truth, atol=1e-8)
-    embedding = kept.Embedding(rng.standard_normal((7, 2)), rng.standard_normal((n_graph, 2)))
+    embedding = Embedding(rng.standard_normal((7, 2)), rng.standard_normal((n_graph, 2)))
     Y = centered @ embedding.on_features + S @ embedding.on_graph
     np.testing.assert_allclose(A @ frame.on_columns(embedding, mu), Y, atol=1e-9)
     np.testing.assert_allclose(frame.codes_of(A, embedding, mu), Y, atol=1e-9)
@@ -45,14 +46,14 @@ def test_alignment_is_one_step_of_itq() -> None:
     Y = rng.standard_normal((500, 16)) * np.linspace(2.0, 0.5, 16)
     R = random_orthogonal(16, rng)
     C = Y.T @ np.where(Y @ R > 0, 1.0, -1.0)
-    np.testing.assert_allclose(kept.aligned_rotation(C, ()), learned_rotation(Y, R, 1), atol=1e-9)
+    np.testing.assert_allclose(partial_fit.aligned_rotation(C, ()), learned_rotation(Y, R, 1), atol=1e-9)
     C = rng.standard_normal((16, 40))  # the columns of three rotations: 14, 13, 13
-    found = kept.aligned_rotation(C, ())
+    R = partial_fit.aligned_rotation(C, ())
     for part in (slice(0, 14), slice(14, 27), slice(27, 40)):
-        np.testing.assert_allclose(found[:, part].T @ found[:, part], np.eye(part.stop - part.start), atol=1e-9)
-    found = kept.aligned_rotation(C[:, :16], (8,))
-    assert not found[8:, :8].any()
-    np.testing.assert_allclose(found[:8, :8], orthogonal_procrustes(np.eye(8), C[:8, :8])[0], atol=1e-9)
+        np.testing.assert_allclose(R[:, part].T @ R[:, part], np.eye(part.stop - part.start), atol=1e-9)
+    R = partial_fit.aligned_rotation(C[:, :16], (8,))
+    assert not R[8:, :8].any()
+    np.testing.assert_allclose(R[:8, :8], orthogonal_procrustes(np.eye(8), C[:8, :8])[0], atol=1e-9)
 
 
 def test_every_row_is_as_likely_in_a_sample() -> None:
@@ -61,9 +62,9 @@ def test_every_row_is_as_likely_in_a_sample() -> None:
 
     parts = []
     for number, n in enumerate(counts):
-        count = min(n, kept.SAMPLE_ROWS)
+        count = min(n, partial_fit.SAMPLE_ROWS)
         columns, codes = np.full((count, 1), float(number)), np.zeros((count, 1), np.uint8)
-        parts.append(kept.Sample(kept.least_of(n, count, rng), columns, codes))
+        parts.append(partial_fit.Sample(partial_fit.least_of(n, count, rng), columns, codes))
     a, b, c = parts
     one, other = a.joined(b).joined(c), c.joined(a).joined(b)
     assert np.array_equal(np.sort(one.priority), np.sort(other.priority))
@@ -73,10 +74,10 @@ def test_every_row_is_as_likely_in_a_sample() -> None:
 
 def test_the_least_of_many_numbers() -> None:
     rng = np.random.default_rng(0)
-    ours = np.array([kept.least_of(20, 5, rng) for _ in range(20_000)])
+    ours = np.array([partial_fit.least_of(20, 5, rng) for _ in range(20_000)])
     truth = np.sort(rng.random((20_000, 20)), axis=1)[:, :5]
     np.testing.assert_allclose(ours.mean(axis=0), truth.mean(axis=0), atol=0.003)
     np.testing.assert_allclose(np.cov(ours.T), np.cov(truth.T), atol=0.0005)
-    whole = kept.least_of(7, 7, rng)
+    whole = partial_fit.least_of(7, 7, rng)
     assert (np.diff(whole) > 0).all()
     assert 0.0 < whole[0] < whole[-1] < 1.0

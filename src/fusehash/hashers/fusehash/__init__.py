@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from typing import Any, ClassVar
 
+import numpy as np
+
 from fusehash.errors import ParameterError
-from fusehash.hashers.base import Progress
-from fusehash.hashers.fusehash.fit import SPECTRUM_ROWS, Sizes, fit_closed_form, fix, usual_anchors
-from fusehash.hashers.fusehash.fitted import Choices, Fitted
+from fusehash.hashers.fusehash.closed_form import learn_graph, learn_maps, learn_means, learn_preparations, solve
+from fusehash.hashers.fusehash.fitted import Choices, RowMaps
 from fusehash.hashers.fusehash.nested import check_nested
 from fusehash.hashers.fusehash.partial_fit import Incremental
+from fusehash.hashers.fusehash.tuning import training_fusion_weights, tune
 from fusehash.numerics.anchors import FUSIONS
 from fusehash.numerics.arrays import convert, host
 from fusehash.numerics.feature_maps import MAPS
-from fusehash.parameters import Rule, auto, choice, integer, is_auto, optional, real, sequence
+from fusehash.parameters import Progress, Rule, auto, choice, integer, is_auto, optional, real, rng_for, sequence
 from fusehash.views import Floats, PairedViews
 
-# Parameters that are tuned where they are "auto".
-TUNED = (
-    "feature_map",
-    "kernel_width",
-    "ridge",
-    "hash_ridge",
-    "graph_weight",
-    "latent_weight",
-    "spectral_power",
-    "view_weights",
-)
+TUNED = [f.name for f in fields(Choices) if f.name != "fusion"]
 
 
 class FuseHash(Incremental):
@@ -138,11 +131,6 @@ class FuseHash(Incremental):
         "spectrum_rows": integer(2),
     }
 
-    tuning_: dict[str, Any]
-    fitted_: Fitted
-    eigenvalues_: Floats
-    settings_: dict[str, Any]
-
     def __init__(
         self,
         *,
@@ -163,7 +151,7 @@ class FuseHash(Incremental):
         n_rotation_steps: int = 50,
         nested: Any = None,
         missing: str = "error",
-        spectrum_rows: int = SPECTRUM_ROWS,
+        spectrum_rows: int = 50_000,
         device: str | None = None,
         dtype: str | None = None,
         random_state: Any = None,
@@ -202,42 +190,56 @@ class FuseHash(Incremental):
         return self.missing == "allow"
 
     def _fit(self, views: PairedViews, labels: Any) -> None:
-        sizes = self._sizes(views.n_rows)
-        if not is_auto(self.view_weights) and len(self.view_weights) != len(views.names):
-            expected = f"{len(views.names)} numbers, one per view"
-            raise ParameterError(type(self).__name__, "view_weights", expected, list(self.view_weights))
-        given = {name: getattr(self, name) for name in TUNED}
-        start, free = fix(Choices(fusion=self.fusion), given, len(views.names))
-        outcome = fit_closed_form(self._passes(views), sizes, start, free, self._seed, self._report)
-        self.codes_ = host(outcome.codes)
-        self.fitted_ = convert(outcome.fitted, host)
-        self.tuning_ = outcome.tuning
-        self.eigenvalues_ = host(outcome.eigenvalues)
-        self.settings_ = {
-            "n_anchors": sizes.n_anchors,
-            "n_neighbors": sizes.n_neighbors,
-            "rank": len(outcome.eigenvalues),
-        }
-
-    def _sizes(self, n_rows: int) -> Sizes:
-        """The sizes of the fit: as given, or the usual ones for the number of rows."""
-        usual = usual_anchors(n_rows)
-        P: Any = max(min(usual, n_rows // 2), 1) if is_auto(self.n_anchors) else self.n_anchors
-        integer(1, n_rows, " (the number of rows)").check(type(self).__name__, "n_anchors", P)
-        k: Any = max(min(45, P // 10), 1) if is_auto(self.n_neighbors) else self.n_neighbors
-        integer(1, P, " (the number of anchors)").check(type(self).__name__, "n_neighbors", k)
-        kernel_anchors: Any = usual if is_auto(self.n_kernel_anchors) else self.n_kernel_anchors
-        return Sizes(
-            n_bits=self.n_bits,
-            rank=min(self.n_bits, 128) if is_auto(self.rank) else int(self.rank),
-            n_anchors=int(P),
-            n_neighbors=int(k),
-            n_kernel_anchors=int(kernel_anchors),
-            n_rotation_steps=self.n_rotation_steps,
-            nested=check_nested(type(self).__name__, self.nested, self.n_bits),
-            spectrum_rows=self.spectrum_rows,
-            dtype=self.dtype or "float32",
+        data, seed, dtype = self._passes(views), self._seed, self.dtype or "float32"
+        n_anchors, n_neighbors, n_kernel_anchors = self._anchor_numbers(data.n_rows)
+        start, free = self._start(len(data.names))
+        preparations = learn_preparations(data, dtype, rng_for(seed, "preparation"))
+        rng = rng_for(seed, "tuning")
+        choices, tuning, weights = tune(data, preparations, start, free, self.n_bits, rng, self._report)
+        rng = rng_for(seed, "closed form")
+        feature_maps = learn_maps(data, preparations, choices, n_kernel_anchors, rng)
+        graph = learn_graph(data, preparations, choices, n_anchors, n_neighbors, rng)
+        sample = data
+        if data.n_rows > self.spectrum_rows:
+            rows = rng_for(seed, "rows").choice(data.n_rows, self.spectrum_rows, replace=False)
+            sample = data.select(np.sort(rows))
+        maps = RowMaps(feature_maps, graph, n_rows=sample.n_rows)
+        self._report(0, 0, "feature means")
+        maps = replace(maps, means=learn_means(sample, maps))
+        rank = min(self.n_bits, 128) if is_auto(self.rank) else int(self.rank)
+        nested = check_nested(type(self).__name__, self.nested, self.n_bits)
+        fitted, codes, eigenvalues = solve(
+            sample, data, maps, choices, self.n_bits, rank, self.n_rotation_steps, nested, rng, self._report
         )
+        fitted.fusion_weights = weights or training_fusion_weights(fitted, data, rng_for(seed, "fusion"))
+        self.codes_ = host(codes)
+        self.fitted_ = convert(fitted, host)
+        self.tuning_ = {**tuning, "fusion_weights": fitted.fusion_weights}
+        self.eigenvalues_ = host(eigenvalues)
+        self.settings_ = {"n_anchors": n_anchors, "n_neighbors": n_neighbors, "rank": len(eigenvalues)}
+
+    def _anchor_numbers(self, n_rows: int) -> tuple[int, int, int]:
+        """Anchors and neighbors of the graph, anchors of the RBF features; "auto" is what docs/study.md found best."""
+        usual = 500 if n_rows < 6_000 else min(n_rows // 6, 1_500) if n_rows <= 20_000 else 1_000
+        owner = type(self).__name__
+        P: Any = max(min(usual, n_rows // 2), 1) if is_auto(self.n_anchors) else self.n_anchors
+        integer(1, n_rows, " (the number of rows)").check(owner, "n_anchors", P)
+        k: Any = max(min(45, P // 10), 1) if is_auto(self.n_neighbors) else self.n_neighbors
+        integer(1, P, " (the number of anchors)").check(owner, "n_neighbors", k)
+        return int(P), int(k), usual if is_auto(self.n_kernel_anchors) else int(self.n_kernel_anchors)
+
+    def _start(self, n_views: int) -> tuple[Choices, set[str]]:
+        """Where tuning starts, and the names of the parameters that are free ("auto")."""
+        free = {name for name in TUNED if is_auto(getattr(self, name))}
+        fixed = {name: getattr(self, name) for name in TUNED if name not in free}
+        if "view_weights" in fixed:
+            fixed["view_weights"] = tuple(float(a) for a in self.view_weights)
+            if len(fixed["view_weights"]) != n_views:
+                expected = f"{n_views} numbers, one per view"
+                raise ParameterError(type(self).__name__, "view_weights", expected, list(self.view_weights))
+        if "ridge" in fixed and "hash_ridge" in free:
+            fixed["hash_ridge"] = fixed["ridge"] / 10
+        return Choices(fusion=self.fusion, **fixed), free - ({"view_weights"} if n_views == 1 else set())
 
     def cut(self, n_bits: int) -> FuseHash:
         """The same model with shorter codes; fitted again, it is nested at the lengths that are left."""
@@ -247,14 +249,11 @@ class FuseHash(Incremental):
         return short
 
     def _project_block(self, block: Floats, view: str) -> Floats:
-        return self.fitted_.project(block, view)
+        return self.fitted_.project(self.fitted_.maps[view].preparation(block), view)
 
     def _project_complete_block(self, blocks: dict[str, Floats]) -> Floats:
-        prepared = {name: self.fitted_.maps[name].preparation(blocks[name]) for name in self.fitted_.maps}
+        prepared = {name: feature_map.preparation(blocks[name]) for name, feature_map in self.fitted_.maps.items()}
         return self.fitted_.project_complete(prepared)
 
     def _fusion_weights(self) -> dict[str, float]:
         return self.fitted_.fusion_weights
-
-
-__all__ = ["FuseHash"]

@@ -1,256 +1,286 @@
-"""FuseHash in closed form: one spectrum, one rotation, one regression, instead of a loop from random codes.
+"""FuseHash in closed form: one spectrum, one rotation, one regression per view, instead of a loop from random codes.
 
 For a fixed graph S and with every W_m eliminated, the objective of the paper over B is
 
     max Tr(B' M B),   M = sum_m a_m Q_m Q_m' + mu S L^-1 S',   Q_m = F_m (F_m'F_m + ridge I)^-1/2,
 
-F_m the features of view m. Adding the constraint that the paper lacks, B'B = N I (without it, constant bits are
-optimal), gives
+where F_m are the features of view m. Adding the constraint that the paper lacks, B'B = N I (without it, constant bits
+are optimal), gives
 
     Z = [sqrt(a_1) Q_1, ..., sqrt(a_M) Q_M, sqrt(mu) centered(S L^-1/2)],     M = Z Z'
     (w, V): top r eigenpairs of Z'Z,     Y = sqrt(N) Z V diag(w)^(p - 1/2)
     R: rotation by ITQ,     B = sgn(Y R),     W_m = (F_m'F_m + ridge_h I)^-1 F_m'B.
 
-The graph is fused in two steps: first from the raw views, then once more with a graph over Y itself, in which
-neighbors agree in all views at once; the two are blended. The data is touched only through passes over row blocks.
+The graph is learned in two steps: first from the raw views, then blended with a graph over Y itself, in which neighbors
+agree in all views at once. Each step below is one pass over blocks of rows, or works on the sums of such a pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from fusehash import bits
-from fusehash.hashers.fusehash.fitted import Choices, Embedding, Fitted, GraphMap, features_of, usual_graph_weight
+from fusehash.errors import DataError
+from fusehash.hashers.fusehash.fitted import Additive, Arrays, Choices, Embedding, Fitted, GraphMap, RowMaps
 from fusehash.hashers.fusehash.nested import nested_rotations
-from fusehash.hashers.fusehash.rows import RowMaps
 from fusehash.numerics.arrays import Array, cast, host, is_accelerated, namespace, precision, zeros
 from fusehash.numerics.feature_maps import FeatureMap
+from fusehash.numerics.features import Preparation
 from fusehash.numerics.linalg import leading_eigenpairs, ridge_solver, solve_ridge, whitening
 from fusehash.numerics.rotation import signs_of
+from fusehash.parameters import Progress
 from fusehash.streams.row_passes import Block, RowPasses, concat
+from fusehash.views import PairedViews
 
+Rng = np.random.Generator
+Preparations = dict[str, Preparation]
 BLOCK_ROWS = 2048
-SOFTNESS = 0.3  # of the rotation's signs; makes it steady, see fusehash.numerics.rotation
+# Preparations and feature maps are learned from this many rows, and at most this many entries.
+SAMPLE_ROWS, SAMPLE_ENTRIES = 4096, 2**24
 ROTATION_ROWS = 20_000  # enough for the rotation, and for the mean features of large data
+SOFTNESS = 0.3  # of the signs in the rotation; see fusehash.numerics.rotation
+
+
+class InMemory:
+    """Prepared rows that are present in every view, as one block: passes for small data."""
+
+    def __init__(self, arrays: Arrays) -> None:
+        self.n_rows = len(next(iter(arrays.values())))
+        self.block = Block(slice(0, self.n_rows), arrays, dict.fromkeys(arrays))
+
+    def blocks(self, size: int) -> list[slice]:
+        return [self.block.rows]
+
+    def each(self, work: Callable[[Block], Any], blocks: list[slice]) -> Iterator[Any]:
+        return map(work, [self.block])
+
+    def total(self, work: Callable[[Block], tuple[Any, Any]], size: int) -> tuple[Any, Any]:
+        return work(self.block)
+
+
+Passes = RowPasses | InMemory
+
+
+def learn_preparations(data: RowPasses, dtype: str, rng: Rng) -> Preparations:
+    """How each view is made comparable, from a sample of its rows; raises DataError for a view that does not vary."""
+    preparations = {}
+    for name in data.names:
+        sample = _sample_of_view(data, name, rng)
+        if bool((sample == sample[0]).all()) and _is_constant(data.views, name):
+            raise DataError(f"View '{name}' must vary between rows. Every feature is constant.")
+        preparations[name] = Preparation.learn(sample, dtype=dtype)
+    return preparations
+
+
+def learn_maps(
+    data: RowPasses, preparations: Preparations, choices: Choices, n_anchors: int, rng: Rng
+) -> dict[str, FeatureMap]:
+    """F_m as a function of rows: the prepared view, or RBF similarities to random anchors."""
+    maps = {}
+    for name, prepare in preparations.items():
+        sample = prepare(_sample_of_view(data, name, rng))
+        maps[name] = FeatureMap.learn(prepare, sample, choices.feature_map, choices.kernel_width, n_anchors, rng)
+    return maps
+
+
+def _sample_of_view(data: RowPasses, name: str, rng: Rng) -> Array:
+    """Some rows of a view in which it is present, dense."""
+    rows = np.flatnonzero(data.views.is_present(name))
+    n_rows = min(SAMPLE_ROWS, len(rows), max(SAMPLE_ENTRIES // data.n_features[name], 256))
+    return data.take(name, np.sort(rng.choice(rows, n_rows, replace=False)))
+
+
+def _is_constant(views: PairedViews, name: str) -> bool:
+    present = views.is_present(name)
+    first = views.block(name, np.flatnonzero(present)[:1])
+    return all(bool((views.block(name, rows)[present[rows]] == first).all()) for rows in views.blocks())
+
+
+def learn_means(data: Passes, maps: RowMaps) -> Arrays:
+    """Mean feature of every view over the rows where it is present (over some 20,000 rows of large data)."""
+    seen, parts = zip(*data.each(partial(_feature_sums, maps), some_blocks(data)), strict=True)
+    total: Array = sum(parts[1:], parts[0])
+    means = {}
+    for name, span in maps.spans.items():
+        count = max(sum(counts[name] for counts in seen), 1)
+        means[name] = cast(total[span] / count, maps.maps[name].preparation.dtype)
+    return means
+
+
+def _feature_sums(maps: RowMaps, block: Block) -> tuple[dict[str, int], Array]:
+    F, present = maps.features(block).F, block.present.items()
+    xp = namespace(F)
+    seen = {name: len(F) if mask is None else int(xp.sum(cast(mask, "int64"))) for name, mask in present}
+    return seen, xp.sum(F, axis=0, dtype=xp.float64)
+
+
+def some_blocks(data: Passes) -> list[slice]:
+    """Blocks spread over the data, enough for ROTATION_ROWS rows."""
+    blocks = data.blocks(BLOCK_ROWS)
+    count = -(-ROTATION_ROWS // (blocks[0].stop - blocks[0].start))
+    return blocks[:: max(len(blocks) // count, 1)][:count]
+
+
+def usual_graph_weight(n_rows: int) -> float:
+    """The weight mu that was best on average: 2 for small data, 1 from 6,000 rows on (docs/study.md).
+
+    With more rows, the views alone determine better what belongs together.
+    """
+    return float(np.clip(np.sqrt(6000.0 / n_rows), 1.0, 2.0))
+
+
+def learn_graph(
+    data: RowPasses, preparations: Preparations, choices: Choices, n_anchors: int, n_neighbors: int, rng: Rng
+) -> GraphMap | None:
+    """S as a function of rows, with random anchors: rows that are present in every view if there are enough."""
+    if choices.graph_weight == 0.0:
+        return None
+    rows = data.views.complete_rows()
+    rows = rows if len(rows) >= n_anchors else np.arange(data.n_rows)
+    rows = np.sort(rng.choice(rows, min(n_anchors, len(rows)), replace=False))
+    anchors = {name: preparations[name](data.take(name, rows)) for name in data.names}
+    has_anchor = {name: data.views.is_present(name)[rows] for name in data.names}
+    return GraphMap.over(anchors, n_neighbors, choices, has_anchor)
+
+
+def with_latent_graph(maps: RowMaps, first: Embedding, weight: float) -> RowMaps:
+    """The same maps with S blended with a graph over Y; the anchors are the same items."""
+    graph = maps.graph
+    assert graph is not None
+    at_anchors = RowMaps(maps.maps, graph, maps.means, is_prepared=True)
+    features = at_anchors.features(graph.anchor_block())
+    anchors = first(features.F, at_anchors.graph_rows(features))
+    graph = replace(graph, latent_weight=weight, latent_anchors=anchors, first=first)
+    return replace(maps, graph=graph, kept_graphs={})
 
 
 @dataclass
-class Moments:
-    """Sums over rows: what the spectrum needs."""
+class Moments(Additive):
+    """Sums over rows: all that the spectrum needs."""
 
     count: int
     F: Array
     S: Array
-    FF: Array | None
+    FF: Array  # or None
     FS: Array
     SS: Array
 
-    @classmethod
-    def of(cls, F: Array, S: Array, *, with_features: bool) -> Moments:
-        xp = namespace(F)
-        F, S = exact(F), exact(S)
-        return cls(
-            len(F),
-            xp.sum(F, axis=0, dtype=xp.float64),
-            xp.sum(S, axis=0, dtype=xp.float64),
-            cast(F.T @ F, "float64") if with_features else None,
-            cast(F.T @ S, "float64"),
-            cast(S.T @ S, "float64"),
-        )
 
-    def add(self, other: Moments) -> None:
-        self.count += other.count
-        self.F += other.F
-        self.S += other.S
-        if self.FF is not None and other.FF is not None:
-            self.FF += other.FF
-        self.FS += other.FS
-        self.SS += other.SS
+def moments(maps: RowMaps, block: Block, *, with_features: bool = True) -> tuple[None, Moments]:
+    """Sums of products of the features and graph rows of a block; F'F only `with_features`."""
+    features = maps.features(block)
+    F, S = exact(features.F), exact(maps.graph_rows(features))
+    xp = namespace(F)
+    return None, Moments(
+        len(F),
+        xp.sum(F, axis=0, dtype=xp.float64),
+        xp.sum(S, axis=0, dtype=xp.float64),
+        cast(F.T @ F, "float64") if with_features else None,
+        cast(F.T @ S, "float64"),
+        cast(S.T @ S, "float64"),
+    )
 
 
 def exact(F: Array) -> Array:
-    """Features as products are taken of them: a GPU sums hundreds of thousands of rows at once, and does so in double.
-
-    The spectrum and the ridge divide by small numbers; blocks of the host are short enough for single precision.
-    """
+    """Features in the precision in which products are summed: double on a GPU, whose blocks are long."""
     return cast(F, "float64") if is_accelerated(F) else F
 
 
+def spectrum(sums: Moments, maps: RowMaps, choices: Choices, rank: int) -> tuple[Embedding, Array]:
+    """Top r eigenpairs of Z'Z, as the map from centered features and graph rows to Y, and w."""
+    FF, xp, spans = sums.FF, namespace(sums.FF), maps.spans
+    N, D, P = sums.count, len(sums.F), len(sums.S)
+    view_weights = choices.view_weights or (1.0,) * len(spans)
+    root_a = {name: float(np.sqrt(a)) for name, a in zip(spans, view_weights, strict=True)}
+    T = {name: whitening(FF[span, span], choices.ridge) for name, span in spans.items()}
+    G = zeros((D + P, D + P), FF)  # Z'Z
+    for a, left in spans.items():
+        for b, right in spans.items():
+            G[left, right] = root_a[a] * root_a[b] * (T[a].T @ FF[left, right] @ T[b])
+    if P:
+        mu = usual_graph_weight(N) * choices.graph_weight
+        mean, is_used = sums.S / N, cast(sums.S > 1e-9, "float64")
+        root = is_used * float(np.sqrt(mu)) / xp.sqrt(xp.clip(sums.S, 1e-9, None))  # sqrt(mu) L^-1/2
+        FS = (sums.FS - sums.F[:, None] * mean) * root
+        for a, left in spans.items():
+            G[left, D:] = root_a[a] * (T[a].T @ FS[left])
+            G[D:, left] = G[left, D:].T
+        G[D:, D:] = (sums.SS - N * mean[:, None] * mean) * (root[:, None] * root)
+    w, V = leading_eigenpairs(G, rank)
+    keep = int(np.sum(host(w) > 1e-6 * float(w[0])))
+    w, V = w[:keep], V[:, :keep]
+    V = V * (float(np.sqrt(N)) / xp.sqrt(w) * (w / w[0]) ** choices.spectral_power)
+    on_features = xp.concat([root_a[a] * (T[a] @ V[span]) for a, span in spans.items()], axis=0)
+    on_graph = root[:, None] * V[D:] if P else zeros((0, keep), V)
+    dtype = next(iter(maps.maps.values())).preparation.dtype
+    return Embedding(cast(on_features, dtype), cast(on_graph, dtype)), w
+
+
+def embedded(maps: RowMaps, embedding: Embedding, block: Block) -> Array:
+    """Y of a block."""
+    features = maps.features(block)
+    return embedding(features.F, maps.graph_rows(features))
+
+
 @dataclass
-class Sum:
-    """One matrix, summed over rows."""
+class BitSums(Additive):
+    """F'B, summed over rows."""
 
-    value: Array
-
-    def add(self, other: Sum) -> None:
-        self.value += other.value
+    FB: Array
 
 
-class ClosedForm:
-    """Fits the closed form on rows."""
+def codes_of(maps: RowMaps, code_map: Embedding, block: Block) -> tuple[tuple[Array], BitSums]:
+    """B = sgn(Y R) of a block, packed, and the sums F'B."""
+    features = maps.features(block)
+    Y, F = code_map(features.F, maps.graph_rows(features)), exact(features.F)
+    return (bits.pack(Y),), BitSums(cast(F.T @ cast(signs_of(Y), precision(F)), "float64"))
 
-    def __init__(
-        self,
-        data: RowPasses,
-        maps: dict[str, FeatureMap],
-        graph: GraphMap | None,
-        choices: Choices,
-        rows: RowMaps | None = None,
-    ) -> None:
-        """`rows`: what is known of these rows already, from a form with the same maps."""
-        self.data, self.choices = data, choices
-        self.rows = RowMaps(maps, graph, data.n_rows) if rows is None else rows.with_graph(graph)
-        usual = usual_graph_weight(data.n_rows)
-        self.graph_weight = usual * choices.graph_weight
-        self.latent_weight = usual / 2.0 * choices.latent_weight
-        cuts = np.cumsum([0, *(m.n_features for m in maps.values())])
-        self.spans = {name: slice(int(cuts[i]), int(cuts[i + 1])) for i, name in enumerate(maps)}
 
-    def center_features(self) -> None:
-        """Mean feature of every view over the rows where it is present (over some 20,000 rows of large data)."""
-        rows, spans = self.rows.with_means({}), self.spans
+def hash_functions(FF: Array, FB: Array, spans: dict[str, slice], ridge: float) -> Arrays:
+    """W_m = (F_m'F_m + ridge_h I)^-1 F_m'B."""
+    return {name: solve_ridge(ridge_solver(FF[span, span], ridge), FB[span]) for name, span in spans.items()}
 
-        def of_block(block: Block) -> tuple[dict[str, int], Array]:
-            found = rows.features(block)
-            xp = namespace(found.F)
-            seen = {name: len(found.F) if mask is None else int(xp.sum(cast(mask, "int64"))) for name, mask in
-                    found.present.items()}  # fmt: skip
-            return seen, xp.sum(found.F, axis=0, dtype=xp.float64)
 
-        counts, parts = dict.fromkeys(spans, 0), []
-        for seen, part in self.data.each(of_block, self._some_blocks()):
-            parts.append(part)
-            for name in counts:
-                counts[name] += seen[name]
-        total: Array = sum(parts[1:], parts[0])
-        dtypes = {name: feature_map.preparation.dtype for name, feature_map in rows.maps.items()}
-        means = {name: cast(total[span] / max(counts[name], 1), dtypes[name]) for name, span in spans.items()}
-        self.rows = self.rows.with_means(means)
+def solve(
+    data: Passes,
+    all_rows: Passes,
+    maps: RowMaps,
+    choices: Choices,
+    n_bits: int,
+    rank: int,
+    n_rotation_steps: int,
+    nested: tuple[int, ...],
+    rng: Rng,
+    report: Progress = lambda step, total, message: None,
+) -> tuple[Fitted, Array, Array]:
+    """Learn from rows; returns the learned maps, the packed codes of the rows, and the eigenvalues w.
 
-    def moments(self, *, with_features: bool) -> Moments:
-        """One pass: sums of products of features and graph rows (features among themselves only where asked)."""
-        rows = self.rows
-
-        def of_block(block: Block) -> tuple[None, Moments]:
-            return None, Moments.of(*rows(block), with_features=with_features)
-
-        sums: Moments = self.data.total(of_block, BLOCK_ROWS)[1]
-        return sums
-
-    def spectrum(self, sums: Moments, FF: Array, rank: int) -> tuple[Embedding, Array]:
-        """Top of Z'Z, as a map from centered features and graph rows to Y (before rotation)."""
-        c, xp = self.choices, namespace(FF)
-        N, D, P = sums.count, len(FF), len(sums.S)
-        view_weights = c.view_weights or (1.0,) * len(self.spans)
-        T = {name: whitening(FF[span, span], c.ridge) for name, span in self.spans.items()}
-        scales = {name: float(np.sqrt(a)) for name, a in zip(self.spans, view_weights, strict=True)}
-        G = zeros((D + P, D + P), FF)
-        for a, left in self.spans.items():
-            for b, right in self.spans.items():
-                G[left, right] = scales[a] * scales[b] * (T[a].T @ FF[left, right] @ T[b])
-        if P:
-            mean = sums.S / N
-            alive = cast(sums.S > 1e-9, "float64")
-            root = alive * float(np.sqrt(self.graph_weight)) / xp.sqrt(xp.clip(sums.S, 1e-9, None))
-            FS = (sums.FS - sums.F[:, None] * mean) * root
-            for a, left in self.spans.items():
-                G[left, D:] = scales[a] * (T[a].T @ FS[left])
-                G[D:, left] = G[left, D:].T
-            G[D:, D:] = (sums.SS - N * mean[:, None] * mean) * (root[:, None] * root)
-        w, V = leading_eigenpairs(G, rank)
-        keep = int(np.sum(host(w) > 1e-6 * float(w[0])))
-        w, V = w[:keep], V[:, :keep]
-        V = V * (float(np.sqrt(N)) / xp.sqrt(w) * (w / w[0]) ** c.spectral_power)
-        on_features = xp.concat([scales[a] * (T[a] @ V[span]) for a, span in self.spans.items()], axis=0)
-        on_graph = root[:, None] * V[D:] if P else zeros((0, keep), V)
-        return Embedding(cast(on_features, self._dtype), cast(on_graph, self._dtype)), w
-
-    @property
-    def _dtype(self) -> str:
-        return next(iter(self.rows.maps.values())).preparation.dtype
-
-    def fit(
-        self,
-        n_bits: int,
-        rank: int,
-        rng: np.random.Generator,
-        *,
-        n_rotation_steps: int,
-        nested: tuple[int, ...] = (),
-        all_rows: RowPasses | None = None,
-        report: Callable[[str], None] = lambda message: None,
-    ) -> tuple[Fitted, bits.Codes, Array]:
-        """Fitted maps, the packed codes, and the eigenvalues.
-
-        With `all_rows`, the data is a sample of them: the spectrum comes from the sample, and all rows are encoded.
-        """
-        if not self.rows.means:
-            report("feature means")
-            self.center_features()
-        report("sums")
-        sums = self.moments(with_features=True)
-        assert sums.FF is not None
-        FF = sums.FF
-        embedding, w = self.spectrum(sums, FF, rank)
-        if self.rows.graph is not None and self.latent_weight > 0 and len(embedding.on_graph):
-            report("latent graph")
-            self.rows = self.rows.with_graph(self.with_latent_graph(embedding))
-            embedding, w = self.spectrum(self.moments(with_features=False), FF, rank)
-        report("rotation")
-        Y = cast(self.sample(embedding), "float64")
-        R = nested_rotations(Y, n_bits, nested, rng, n_rotation_steps, SOFTNESS)
-        code_map = embedding.rotated(R)
-        report("codes")
-        if all_rows is not None:
-            FF = FF * (all_rows.n_rows / self.data.n_rows)
-            self.data, self.rows = all_rows, self.rows.over(all_rows.n_rows)
-        codes, FB = self.codes(code_map)
-        W = self.hash_functions(FF, FB)
-        fitted = Fitted(self.rows.maps, self.rows.means, W, dict.fromkeys(self.spans, 1.0), self.rows.graph, code_map)
-        return fitted, codes, w
-
-    def with_latent_graph(self, first: Embedding) -> GraphMap:
-        """The same graph, blended with one over the first embedding (anchors: the same items)."""
-        graph = self.rows.graph
-        assert graph is not None
-        present = graph.anchors_present()
-        F = features_of(self.rows.maps, self.rows.means, graph.anchors, present)
-        anchors = first(F, graph.raw(graph.anchors, present))
-        return replace(graph, latent_weight=self.latent_weight, latent_anchors=anchors, first=first)
-
-    def sample(self, embedding: Embedding) -> Array:
-        """Y of some 20,000 rows."""
-        rows = self.rows
-        parts = list(self.data.each(lambda block: embedding(*rows(block)), self._some_blocks()))
-        whole = concat(parts)  # a block of a device has more rows than are wanted: not only its first ones
-        return whole[:: max(len(whole) // ROTATION_ROWS, 1)][:ROTATION_ROWS]
-
-    def _some_blocks(self) -> list[slice]:
-        """Blocks spread over the data, enough for ROTATION_ROWS rows."""
-        blocks = self.data.blocks(BLOCK_ROWS)
-        rows = blocks[0].stop - blocks[0].start
-        wanted = -(-ROTATION_ROWS // rows)
-        step = max(len(blocks) // wanted, 1)
-        return blocks[::step][:wanted]
-
-    def codes(self, code_map: Embedding) -> tuple[Array, Array]:
-        """B = sgn(Y R) of every row, packed, and the sums F'B."""
-        rows = self.rows
-
-        def of_block(block: Block) -> tuple[tuple[Array], Sum]:
-            F, S = rows(block)
-            Y = code_map(F, S)
-            F = exact(F)
-            return (bits.pack(Y),), Sum(cast(F.T @ cast(signs_of(Y), precision(F)), "float64"))
-
-        lines, FB = self.data.total(of_block, BLOCK_ROWS)
-        assert lines is not None
-        return lines[0], FB.value
-
-    def hash_functions(self, FF: Array, FB: Array) -> dict[str, Array]:
-        """W_m = (F_m'F_m + ridge I)^-1 F_m'B."""
-        ridge = self.choices.hash_ridge
-        return {name: solve_ridge(ridge_solver(FF[span, span], ridge), FB[span]) for name, span in self.spans.items()}
+    The spectrum and the rotation come from `data`, which may be a sample of `all_rows`. The codes of all rows, and the
+    hash functions that are fitted to them, come from `all_rows`.
+    """
+    report(0, 0, "sums")
+    sums: Moments = data.total(partial(moments, maps), BLOCK_ROWS)[1]
+    embedding, w = spectrum(sums, maps, choices, rank)
+    latent_weight = usual_graph_weight(data.n_rows) / 2.0 * choices.latent_weight
+    if maps.graph is not None and latent_weight > 0.0:
+        report(0, 0, "latent graph")
+        maps = with_latent_graph(maps, embedding, latent_weight)
+        with_latent: Moments = data.total(partial(moments, maps, with_features=False), BLOCK_ROWS)[1]
+        embedding, w = spectrum(replace(with_latent, FF=sums.FF), maps, choices, rank)
+    report(0, 0, "rotation")
+    Y = concat(list(data.each(partial(embedded, maps, embedding), some_blocks(data))))
+    Y = Y[:: max(len(Y) // ROTATION_ROWS, 1)][:ROTATION_ROWS]  # blocks of a device are longer
+    R = nested_rotations(cast(Y, "float64"), n_bits, nested, rng, n_rotation_steps, SOFTNESS)
+    code_map = embedding.rotated(R)
+    report(0, 0, "codes")
+    if all_rows is not data:
+        maps = replace(maps, n_rows=all_rows.n_rows, kept_features={}, kept_graphs={})
+    (codes,), bit_sums = all_rows.total(partial(codes_of, maps, code_map), BLOCK_ROWS)  # type: ignore[misc]
+    FF = sums.FF if all_rows is data else sums.FF * (all_rows.n_rows / data.n_rows)
+    W = hash_functions(FF, bit_sums.FB, maps.spans, choices.hash_ridge)
+    return Fitted(maps.maps, maps.means, W, dict.fromkeys(W, 1.0), maps.graph, code_map), codes, w

@@ -1,8 +1,9 @@
-"""What the closed form learns, and all that encoding needs of it."""
+"""What the closed form learns, and the maps from rows to features, graph rows and codes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,16 +12,32 @@ from fusehash.files import storable
 from fusehash.numerics.anchors import fuse, neighbor_graph
 from fusehash.numerics.arrays import Array, cast, host, namespace, precision, to_device_of, zeros
 from fusehash.numerics.feature_maps import FeatureMap
+from fusehash.streams.row_passes import Block
 
-Masks = dict[str, Array | None]  # None: present in all rows
+Arrays = dict[str, Array]  # by view
+Masks = dict[str, Array | None]  # by view; None: present in all rows
+
+# A pass keeps its features and graph rows for the next pass up to this many entries (64 MiB of single precision).
+CACHED_ENTRIES = 2**24
+
+
+class Additive:
+    """A dataclass of sums over rows, to which the sums of other rows can be added in place."""
+
+    def add(self, other: Any) -> None:
+        for f in fields(self):  # type: ignore[arg-type]
+            total = getattr(self, f.name)
+            if total is not None:
+                total += getattr(other, f.name)
+                setattr(self, f.name, total)
 
 
 @dataclass(frozen=True)
 class Choices:
-    """Everything that can be tuned, with the values that were best on average over the study (docs/study.md).
+    """Everything that can be tuned; the defaults were best on average over the study (docs/study.md).
 
-    graph_weight and latent_weight are relative to what is usual for the number of rows (`usual_graph_weight`, and half
-    of that), so that what is tuned on a sample holds for the whole.
+    graph_weight and latent_weight are relative to the usual weights for the number of rows (`usual_graph_weight`, and
+    half of it), so that a value tuned on a sample holds for all rows.
     """
 
     feature_map: str = "rbf"
@@ -28,49 +45,42 @@ class Choices:
     ridge: float = 0.03
     hash_ridge: float = 0.003
     graph_weight: float = 1.0  # mu, relative
-    latent_weight: float = 1.0  # weight of the graph over Y beside the raw views' graph, relative
+    latent_weight: float = 1.0  # of the graph over Y, against the graph of the raw views, relative
     spectral_power: float = 2.0  # p
-    view_weights: tuple[float, ...] = ()  # a_m and the weights of the views in the raw graph; () is all ones
+    view_weights: tuple[float, ...] = ()  # a_m, and the weights of the views in the raw graph; () is all ones
     fusion: str = "mean"
 
-
-def usual_graph_weight(n_rows: int) -> float:
-    """The weight of the graph that was best on average: 2 for small data, 1 from 6,000 rows on (docs/study.md).
-
-    The more rows there are, the better the views alone tell what belongs together.
-    """
-    return float(np.clip(np.sqrt(6000.0 / n_rows), 1.0, 2.0))
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "view_weights": list(self.view_weights)}
 
 
 @storable
 @dataclass
 class Embedding:
-    """The map from features and graph rows to r numbers: Y = (F - mean_F) on_features + (S - mean_S) on_graph."""
+    """The map from centered features and graph rows to r numbers: Y = F on_features + S on_graph."""
 
     on_features: Array
     on_graph: Array
 
-    def __call__(self, F: Array, S: Array | None) -> Array:
+    def __call__(self, F: Array, S: Array) -> Array:
         Y = F @ self.on_features
-        if S is not None and len(self.on_graph):
+        if len(self.on_graph):
             Y += S @ self.on_graph
         return Y
 
     def rotated(self, R: Array) -> Embedding:
-        dtype = precision(self.on_features)
-        return Embedding(cast(real_product(self.on_features, R), dtype), cast(real_product(self.on_graph, R), dtype))
-
-
-def real_product(A: Array, R: Array) -> Array:
-    return cast(A, "float64") @ cast(R, "float64")
+        """The map to Y R."""
+        dtype, R = precision(self.on_features), cast(R, "float64")
+        parts = (cast(part, "float64") @ R for part in (self.on_features, self.on_graph))
+        return Embedding(*(cast(part, dtype) for part in parts))
 
 
 @storable
 @dataclass
 class GraphMap:
-    """Graph rows of any items: anchors in every view, and in the first embedding for the latent graph."""
+    """The anchors of the graph in every view and, for the latent graph, in the first embedding."""
 
-    anchors: dict[str, Array]
+    anchors: Arrays
     has_anchor: dict[str, NDArray[np.bool_]]
     n_neighbors: int
     fusion: str
@@ -79,33 +89,105 @@ class GraphMap:
     latent_anchors: Array | None = None
     first: Embedding | None = None
 
-    def raw(self, prepared: dict[str, Array], present: Masks, graphs: list[Array] | None = None) -> Array:
-        """Fused graph rows over the raw views (whose graphs may be at hand already)."""
-        graphs = graphs or [
-            neighbor_graph(prepared[name], self.anchors[name], self.n_neighbors, host(self.has_anchor[name]))
-            for name in self.anchors
-        ]
-        return fuse(graphs, [present[name] for name in self.anchors], self.weights, self.fusion)
-
-    def __call__(
-        self, prepared: dict[str, Array], present: Masks, F: Array, graphs: list[Array] | None = None
-    ) -> Array:
-        S = self.raw(prepared, present, graphs)
-        if self.latent_anchors is None or self.first is None:
-            return S
-        latent = neighbor_graph(self.embedded(F, S, present), self.latent_anchors, self.n_neighbors)
-        share = self.latent_weight / (1.0 + self.latent_weight)
-        return (1.0 - share) * S + share * latent
+    @classmethod
+    def over(
+        cls, anchors: Arrays, n_neighbors: int, choices: Choices, has_anchor: dict[str, Any] | None = None
+    ) -> GraphMap:
+        """The graph of the raw views; anchors are present in every view unless `has_anchor` says otherwise."""
+        everywhere = {name: np.ones(len(X), dtype=bool) for name, X in anchors.items()}
+        weights = list(choices.view_weights or (1.0,) * len(anchors))
+        return cls(anchors, has_anchor or everywhere, n_neighbors, choices.fusion, weights)
 
     def embedded(self, F: Array, S: Array, present: Masks) -> Array:
-        """Rows where the latent anchors are."""
+        """Rows in the space of the latent anchors."""
         assert self.first is not None
         return self.first(F, S)
 
-    def anchors_present(self) -> Masks:
-        """Where the anchors themselves are seen."""
+    def anchor_block(self) -> Block:
+        """The anchors as rows."""
         masks = {name: host(mask) for name, mask in self.has_anchor.items()}
-        return {name: None if mask.all() else to_device_of(mask, self.anchors[name]) for name, mask in masks.items()}
+        present = {n: None if mask.all() else to_device_of(mask, self.anchors[n]) for n, mask in masks.items()}
+        return Block(slice(0, len(next(iter(masks.values())))), self.anchors, present)
+
+
+class RowFeatures(NamedTuple):
+    """Some rows: prepared views, where each view is present, and the features of all views side by side."""
+
+    rows: slice
+    prepared: Arrays
+    present: Masks
+    F: Array
+
+
+@dataclass
+class RowMaps:
+    """The maps from a block of rows to centered features F and graph rows S.
+
+    It holds small matrices and no data, so that it can be sent to where the rows are. What it computes of a block is
+    kept for the next pass if the rows are few.
+    """
+
+    maps: dict[str, FeatureMap]
+    graph: GraphMap | None  # None: S has no columns
+    means: Arrays = field(default_factory=dict)  # of the features
+    n_rows: int = 0  # of the passes that use these maps
+    is_prepared: bool = False  # blocks hold prepared rows
+    raw_graphs: list[Array] | None = None  # the graph of every view for all rows, if the caller has them
+    kept_features: dict[int, RowFeatures] = field(default_factory=dict, repr=False)
+    kept_graphs: dict[int, Array] = field(default_factory=dict, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "kept_features": {}, "kept_graphs": {}}
+
+    @property
+    def spans(self) -> dict[str, slice]:
+        """The columns of each view in F."""
+        cuts = np.cumsum([0, *(m.n_features for m in self.maps.values())])
+        return {name: slice(int(cuts[i]), int(cuts[i + 1])) for i, name in enumerate(self.maps)}
+
+    def features(self, block: Block) -> RowFeatures:
+        """Features of a block, minus their means; zero where a view is missing."""
+        kept = self.kept_features.get(block.rows.start)
+        if kept is not None:
+            return kept
+        prepared, parts = {}, []
+        for name, feature_map in self.maps.items():
+            X = block.arrays[name]
+            prepared[name] = X if self.is_prepared else feature_map.preparation(X)
+            F = feature_map.of_prepared(prepared[name])
+            if self.means:
+                F = F - self.means[name]
+            seen = block.present[name]
+            if seen is not None:
+                F = namespace(F).where(seen[:, None], F, zeros((1, 1), F, precision(F)))
+            parts.append(F)
+        F = parts[0] if len(parts) == 1 else namespace(parts[0]).concat(parts, axis=1)
+        features = RowFeatures(block.rows, prepared, block.present, F)
+        width = F.shape[1] + sum(X.shape[1] for X in prepared.values())
+        if self.means and self.n_rows * width <= CACHED_ENTRIES:
+            self.kept_features[block.rows.start] = features
+        return features
+
+    def graph_rows(self, features: RowFeatures) -> Array:
+        """Graph rows: the fused graph of the raw views, blended with the graph over the first embedding."""
+        graph, (rows, prepared, present, F) = self.graph, features
+        if graph is None:
+            return zeros((len(F), 0), F, precision(F))
+        if rows.start in self.kept_graphs:
+            return self.kept_graphs[rows.start]
+        graphs = [whole[rows] for whole in self.raw_graphs or ()]
+        if not graphs:
+            for name, anchors in graph.anchors.items():
+                has_anchor = host(graph.has_anchor[name])
+                graphs.append(neighbor_graph(prepared[name], anchors, graph.n_neighbors, has_anchor))
+        S = fuse(graphs, [present[name] for name in graph.anchors], graph.weights, graph.fusion)
+        if graph.latent_anchors is not None:
+            latent = neighbor_graph(graph.embedded(F, S, present), graph.latent_anchors, graph.n_neighbors)
+            share = graph.latent_weight / (1.0 + graph.latent_weight)
+            S = (1.0 - share) * S + share * latent
+        if self.n_rows * S.shape[1] <= CACHED_ENTRIES:
+            self.kept_graphs[rows.start] = S
+        return S
 
 
 @storable
@@ -114,35 +196,20 @@ class Fitted:
     """All that encoding needs."""
 
     maps: dict[str, FeatureMap]
-    means: dict[str, Array]  # of the features
-    weights: dict[str, Array]  # W_m (n_features x K)
+    means: Arrays  # of the features
+    weights: Arrays  # W_m (n_features x K)
     fusion_weights: dict[str, float]
     graph: GraphMap | None
-    code_map: Embedding  # features and graph of a complete item -> real code
+    code_map: Embedding  # features and graph row of a complete item -> real code
 
-    def project(self, block: Array, name: str) -> Array:
-        """Real code of items seen in one view."""
-        F = self.maps[name](block) - self.means[name]
+    def project(self, prepared: Array, name: str) -> Array:
+        """Real code of items seen in one view, from prepared rows."""
+        F = self.maps[name].of_prepared(prepared) - self.means[name]
         return cast(F, "float64") @ self.weights[name]
 
-    def project_complete(self, prepared: dict[str, Array]) -> Array:
-        """Real code of items seen in every view: the very map that gave the training codes."""
-        present: Masks = dict.fromkeys(prepared)
-        F = features_of(self.maps, self.means, prepared, present)
-        S = self.graph(prepared, present, F) if self.graph is not None else None
-        return cast(self.code_map(F, S), "float64")
-
-
-def features_of(
-    maps: dict[str, FeatureMap], means: dict[str, Array], prepared: dict[str, Array], present: Masks
-) -> Array:
-    """Features of all views side by side, less their means; zero where a view is missing."""
-    parts = []
-    for name, feature_map in maps.items():
-        F = feature_map.of_prepared(prepared[name])
-        F = F - means[name] if name in means else F
-        seen = present[name]
-        if seen is not None:
-            F = namespace(F).where(seen[:, None], F, zeros((1, 1), F, precision(F)))
-        parts.append(F)
-    return parts[0] if len(parts) == 1 else namespace(parts[0]).concat(parts, axis=1)
+    def project_complete(self, prepared: Arrays) -> Array:
+        """Real code of items seen in every view, by the map that gave the training codes."""
+        maps = RowMaps(self.maps, self.graph, self.means, is_prepared=True)
+        n_rows = len(next(iter(prepared.values())))
+        features = maps.features(Block(slice(0, n_rows), prepared, dict.fromkeys(prepared)))
+        return cast(self.code_map(features.F, maps.graph_rows(features)), "float64")

@@ -1,20 +1,18 @@
 """Nested codes: a rotation whose first bits are good codes by themselves, so that one training serves several lengths.
 
 ITQ over all r directions mixes all of them into every bit, so that the first 16 of 128 bits are no 16-bit code of the
-method. For lengths l_1 < l_2 < ... < l_g (the last is n_bits, l_0 = 0), the bits of group i come from a rotation of
-their own over the leading l_i directions:
+method. For lengths l_1 < l_2 < ... < l_g (the last is n_bits, l_0 = 0), the bits of group i come from a separate
+rotation of the leading l_i directions:
 
     R_i: ITQ rotation of Y[:, :l_i],     bits l_(i-1) .. l_i - 1 = sgn(Y[:, :l_i] R_i[:, :l_i - l_(i-1)])
 
-The first group is the code of that length. Every later group sees the leading directions again, with their weight:
-groups over the directions in between alone would give the weakest directions as many bits as the strongest, and lose
-more with every bit. Every length that is named costs the longest code a little, since its groups overlap; the shortest
-that will be used is enough for most (docs/methods.md has the comparison).
+The first group is the code of that length. Every later group sees the leading directions again: without them, the
+weakest directions would get as many bits as the strongest. Every length costs the longest code a little, because its
+groups overlap; for most uses, name only the shortest length that you need (docs/methods.md has the comparison).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -23,19 +21,18 @@ import numpy as np
 from fusehash.errors import ParameterError
 from fusehash.numerics.arrays import Array, namespace, precision, zeros
 from fusehash.numerics.rotation import learned_rotations
-from fusehash.parameters import check_integer
+from fusehash.parameters import multiple_of, sequence
 
 
 def check_nested(owner: str, nested: Any, n_bits: int) -> tuple[int, ...]:
     """The lengths below n_bits, ascending: multiples of 8, all different. None is no length."""
     if nested is None:
         return ()
-    if isinstance(nested, str | bytes) or not isinstance(nested, Iterable):
-        raise ParameterError(owner, "nested", "code lengths, as in (16, 32)", nested)
-    lengths = [check_integer(owner, "nested", length, low=8) for length in nested]
-    if any(length % 8 or length >= n_bits for length in lengths) or len(set(lengths)) != len(lengths):
-        raise ParameterError(owner, "nested", f"different multiples of 8 below n_bits ({n_bits})", nested)
-    return tuple(sorted(lengths))
+    expected = f"different multiples of 8 below n_bits ({n_bits}), as in (16, 32)"
+    sequence(multiple_of(8, n_bits - 8), expected).check(owner, "nested", nested)
+    if len(set(nested)) != len(nested):
+        raise ParameterError(owner, "nested", expected, nested)
+    return tuple(sorted(map(int, nested)))
 
 
 def nested_rotations(

@@ -1,81 +1,51 @@
-"""Learning that goes on: rows of a later day are merged into a fitted model, and old rows are never needed again.
+"""`partial_fit` and `merge`: learn from new rows only, with sums in place of the earlier rows.
 
-The first call is a fit and one more pass that keeps the sums of `fusehash.hashers.fusehash.sums`. A later call
+The first call fixes the frame: preparations, feature maps, their means, anchors, first embedding, latent anchors. In it
+every row has the columns A = [F, S, 1, E] (features, graph row, one, E = 1 where a view is present), a real code y and
+the bits b = sgn(y). The model keeps A'A, A'b, A'y and sum y^2, which are added over all calls, and A and b of a few
+rows, drawn evenly from all. The moments of any later map y_new = A M follow without the rows: A'y_new = (A'A) M. New
+means mu of the features are such a map too, F - E mu, so that spectrum and hash functions are centered exactly, also
+where views are missing. A later call
 
-    1. adds the sums of the new rows                      exact: those of one pass over all rows, up to rounding
-    2. takes means and spectrum anew from the sums        exact for the frame of the first fit
-    3. turns the embedding towards the bits there are     R = polar(Y'B), B as given out; new rows by the map so far
-    4. gives codes to the new rows; old ones keep theirs  `drift_` tells how many of those bits the new map would change
-    5. fits the hash functions to the bits of the map     exact for new rows; F'B of the old ones is approximate
+    1. adds the sums of the new rows                      exact: the sums of one pass over all rows, up to rounding
+    2. computes means and spectrum from the sums          exact in the frame of the first call
+    3. rotates the embedding to the bits given so far     R = polar(Y'B); the bits of new rows by the map so far
+    4. encodes the new rows; codes of old rows stay       `drift_`: share of the old bits that the new map would change
+    5. fits the hash functions to the bits of the map     exact for new rows; F'B of old rows is approximate
 
-What a fit on all rows at once would do besides, and this does not: learn preparations, anchors and the first embedding
-from all rows, tune, and run ITQ to its end.
+Not repeated are the steps that need the rows themselves: learning the frame, tuning, running ITQ to its end.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from hashlib import blake2b
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
+from scipy.special import ndtr
 
-from fusehash.bits import Codes
+from fusehash import bits
 from fusehash.errors import DataError, ParameterError
 from fusehash.files import contiguous, storable
 from fusehash.hashers.base import CrossModalHasher
-from fusehash.hashers.fusehash.closed_form import ClosedForm
-from fusehash.hashers.fusehash.fitted import Choices, Fitted
+from fusehash.hashers.fusehash.closed_form import BLOCK_ROWS, Moments, exact, hash_functions, spectrum
+from fusehash.hashers.fusehash.fitted import Additive, Arrays, Choices, Embedding, Fitted, GraphMap, Masks, RowMaps
 from fusehash.hashers.fusehash.nested import check_nested
-from fusehash.hashers.fusehash.sums import Frame, Kept, Sample, Sums, aligned_rotation, bits_of_map, changed_bits
-from fusehash.numerics.arrays import Array, convert, host, to_device_of
+from fusehash.numerics.arrays import Array, cast, convert, host, namespace, precision, to_device_of, zeros
 from fusehash.numerics.parallel import one_blas_thread
-from fusehash.streams.row_passes import RowPasses
+from fusehash.numerics.rotation import groups, signs_of
+from fusehash.streams.row_passes import Block, RowPasses
 from fusehash.views import PairedViews, ViewsLike
 
 Model = TypeVar("Model", bound="Incremental")
-
-
-@storable
-@dataclass
-class Seen:
-    """What is kept of all rows: the sums of the first call, those of later ones, and which rows these were."""
-
-    means: dict[str, Array]  # of the features, by the first fit
-    first: Kept
-    later: Kept | None
-    parts: list[list[Any]]  # [digest of the sums, number of rows] of every call, the first one first
-
-    @property
-    def total(self) -> Kept:
-        """Of all rows, not packed."""
-        total = self.first.plus(self.later)
-        return replace(total, sums=total.sums.whole())
-
-    def with_part(self, kept: Kept, parts: list[list[Any]]) -> Seen:
-        return replace(self, later=kept.plus(self.later), parts=self.parts + parts)
-
-
-class SummedRows(RowPasses):
-    """Rows of which only the sums are left."""
-
-    def __init__(self, n_rows: int) -> None:
-        self._n_rows = n_rows
-
-    @property
-    def n_rows(self) -> int:
-        return self._n_rows
+SAMPLE_ROWS = 500  # the share of bits that change is then known to less than a hundredth
 
 
 class Incremental(CrossModalHasher):
-    """`partial_fit` and `merge` for the closed form.
-
-    Attributes
-    ----------
-    sums_ : what is kept of the rows seen so far; its size does not depend on their number.
-    drift_ : after a later call, the share of the bits of earlier rows that the new map would change, measured on a
-        sample of them. Codes of earlier rows are as given out; where it is large, encode those items anew.
-    """
+    """`partial_fit` and `merge` for FuseHash."""
 
     rank: int | str
     nested: Any
@@ -87,49 +57,80 @@ class Incremental(CrossModalHasher):
     drift_: float
 
     def partial_fit(self: Model, views: ViewsLike, y: Any = None) -> Model:
-        """Learn from new rows only, and keep what was learned from the rows of earlier calls.
+        """Learn from new rows, and keep what was learned from the rows of earlier calls.
 
-        The first call is `fit`; later ones take the same views of further items. `codes_` holds the codes of all rows
-        in the order in which they came.
+        The first call does what `fit` does, and keeps sums to continue from. `codes_` holds the codes of all rows in
+        the order in which they came; `drift_` says how outdated the earlier ones are (docs/learning-on.md).
+
+        Parameters
+        ----------
+        views : mapping of str to matrix, sequence of matrices, or PairedViews
+            New rows, as in `fit`; after the first call, the same views with the same features.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : FuseHash
+
+        Raises
+        ------
+        DataError
+            If the views differ from those of the first call, or the model was fitted by `fit` or shortened by `cut`.
+        ParameterError
+            If `n_bits` was changed since the first call.
         """
-        self._check_goes_on("partial_fit")
+        self._check_can_continue("partial_fit")
         if hasattr(self, "sums_"):
             self._learn_more(views)
             return self
         if hasattr(self, "codes_"):
             raise DataError(
-                "partial_fit goes on from what partial_fit has learned, since fit keeps no sums. "
-                "Give the first rows to partial_fit too."
+                "partial_fit continues what an earlier partial_fit has learned, since fit keeps no sums. "
+                "Pass the first rows to partial_fit too."
             )
         try:
             paired = self._paired(views)
             self.fit(paired)
             with one_blas_thread():
-                self._report(0, 0, "sums to go on from")
+                self._report(0, 0, "sums to continue from")
                 data = self._passes(paired)
                 fitted = convert(self.fitted_, lambda part: to_device_of(part, data.like))
                 frame = Frame(fitted, fitted.means, data.n_rows)
-                sums = convert(frame.first_sums(data, fitted.code_map, self.codes_), host)
-                part = _part(sums, data.n_rows)
-                kept = Kept(sums.packed(), frame.sample(data, self.codes_, _rng(part)))
+                work = partial(frame.row_sums, fitted.code_map, frame.shift(fitted.means), True)
+                sums = convert(data.total(work, BLOCK_ROWS, [self.codes_])[1], host)
+                summary, part = frame.summary(data, sums, self.codes_)
         except BaseException:  # also Ctrl-C: it was not fitted before
             self._take_learned()
             raise
-        self.sums_ = contiguous(Seen(self.fitted_.means, kept, None, [part]))
+        self.sums_ = contiguous(Seen(self.fitted_.means, summary, None, [part]))
         self.drift_ = 0.0
         return self
 
     def merge(self: Model, other: Incremental) -> Model:
-        """Take in what another model has learned since the first call, which both have in common.
+        """Add what another model has learned since the first call, which both have in common.
 
-        Both must come from one model after its first `partial_fit` (by a copy or a file), each with rows of its own.
-        `codes_` is continued by the codes that `other` gave out after the first call.
+        Parameters
+        ----------
+        other : FuseHash
+            A model that comes from the same first `partial_fit` (by a copy or a file) and has since seen other rows.
+            It is not changed.
+
+        Returns
+        -------
+        self : FuseHash
+            `codes_` continues with the codes that `other` has given to its later rows.
+
+        Raises
+        ------
+        DataError
+            If the models do not share their first call, or have both seen the rows of a later call.
         """
-        self._check_goes_on("merge")
+        self._check_can_continue("merge")
         for model in (self, other):
             if not isinstance(model, Incremental) or not hasattr(model, "sums_"):
                 raise DataError("merge needs two models that partial_fit has learned. Got one without sums.")
-        other._check_goes_on("merge")
+        other._check_can_continue("merge")
         mine, theirs = self.sums_, other.sums_
         if mine.parts[0] != theirs.parts[0] or self.n_bits != other.n_bits:
             raise DataError("Both models of a merge must come from one first partial_fit. Got two different ones.")
@@ -144,112 +145,320 @@ class Incremental(CrossModalHasher):
         with one_blas_thread():
             merged = mine.with_part(theirs.later, theirs.parts[1:])
             total = merged.total
-            found = self._refit(self.fitted_, merged.means, total.sums.gram, total.sums.with_bits)
-            n_first = theirs.parts[0][1]
-            codes = np.concatenate([self.codes_, other.codes_[n_first:]])
-            self._take_over(found, found.hash_functions(total.sums), total.sample, merged, codes)
+            refit = self._refit(self.fitted_, merged.means, total.sums.gram, total.sums.with_bits)
+            codes = np.concatenate([self.codes_, other.codes_[theirs.parts[0][1] :]])
+            self._adopt(refit, total.sums, None, total.sample, merged, codes)
         return self
 
-    def _check_goes_on(self, what: str) -> None:
-        owner = type(self).__name__
+    def _check_can_continue(self, method: str) -> None:
         if hasattr(self, "uncut_bits_"):
-            raise DataError(f"{what} needs the whole model. Got one that was cut to {self.n_bits} bits.")
-        if hasattr(self, "sums_") and self.fitted_.code_map.on_features.shape[1] != self.n_bits:
-            learned = self.fitted_.code_map.on_features.shape[1]
-            raise ParameterError(f"{owner}.{what}", "n_bits", f"{learned}, as in the first call", self.n_bits)
+            raise DataError(f"{method} needs the whole model. Got one that was cut to {self.n_bits} bits.")
+        if hasattr(self, "sums_") and (learned := self.fitted_.code_map.on_features.shape[1]) != self.n_bits:
+            owner = f"{type(self).__name__}.{method}"
+            raise ParameterError(owner, "n_bits", f"{learned}, as in the first call", self.n_bits)
 
     def _learn_more(self, views: ViewsLike) -> None:
-        data = self._passes(self._check_more(views))
-        with one_blas_thread():
-            total = self.sums_.total
-            fitted, means, old = convert(
-                (self.fitted_, self.sums_.means, total.sums), lambda p: to_device_of(p, data.like)
-            )
-            frame = Frame(fitted, means, data.n_rows)
-            self._report(1, 3, "sums of the new rows")
-            gram, with_bits = frame.grams(data, fitted.code_map, frame.shift(fitted.means))
-            self._report(2, 3, "spectrum of all rows")
-            found = self._refit(fitted, means, old.gram + gram, old.with_bits + with_bits)
-            self._report(3, 3, "codes of the new rows")
-            codes, new = frame.give_codes(data, found.fitted.code_map, found.mu, gram)
-            W = found.hash_functions(old, new)
-            codes, new = host(codes), convert(new, host)
-            part = _part(new, data.n_rows)
-            seen = self.sums_.with_part(Kept(new.packed(), frame.sample(data, codes, _rng(part))), [part])
-            self._take_over(found, W, total.sample, seen, np.concatenate([self.codes_, codes]))
-
-    def _check_more(self, views: ViewsLike) -> PairedViews:
         paired = self._paired(views if isinstance(views, PairedViews) else self._named(views))
         if set(paired.names) != set(self.view_names_):
             raise DataError(f"The views must be {self.view_names_}, as in the first call. Got {paired.names} instead.")
         for name, width in paired.n_features.items():
-            if width != self.n_features_[name]:
-                raise DataError(
-                    f"View '{name}' must have {self.n_features_[name]} features, as in the first call. "
-                    f"Got {width} instead."
-                )
-        return paired
+            self._check_width(name, width)
+        data = self._passes(paired)
+        with one_blas_thread():
+            total = self.sums_.total
+            kept = self.fitted_, self.sums_.means, total.sums
+            fitted, means, old = convert(kept, lambda part: to_device_of(part, data.like))
+            frame = Frame(fitted, means, data.n_rows)
+            self._report(1, 3, "sums of the new rows")
+            work = partial(frame.row_sums, fitted.code_map, frame.shift(fitted.means), True)
+            so_far = data.total(work, BLOCK_ROWS)[1]
+            self._report(2, 3, "spectrum of all rows")
+            refit = self._refit(fitted, means, old.gram + so_far.gram, old.with_bits + so_far.with_bits)
+            self._report(3, 3, "codes of the new rows")
+            work = partial(frame.row_sums, refit.fitted.code_map, refit.mu, False)
+            (codes,), new = data.total(work, BLOCK_ROWS)  # type: ignore[misc]
+            codes, new = host(codes), replace(new, gram=so_far.gram)
+            summary, part = frame.summary(data, convert(new, host), codes)
+            seen = self.sums_.with_part(summary, [part])
+            self._adopt(refit, old, new, total.sample, seen, np.concatenate([self.codes_, codes]))
 
-    def _refit(self, fitted: Fitted, means: dict[str, Array], gram: Array, with_bits: Array) -> Refitted:
+    def _refit(self, fitted: Fitted, means: Arrays, gram: Array, with_bits: Array) -> Refit:
         """Means, spectrum and rotation from sums over all rows."""
         chosen = self.tuning_["chosen"]
         choices = Choices(**{**chosen, "view_weights": tuple(chosen["view_weights"])})
         frame = Frame(fitted, means)
         later_means = frame.later_means(gram)
         mu = frame.shift(later_means)
-        moments = frame.moments(gram, mu)
-        form = ClosedForm(SummedRows(moments.count), frame.maps, frame.graph, choices)
+        sums = frame.moments(gram, mu)
         rank = min(self.n_bits, 128) if self.rank == "auto" else int(self.rank)
-        embedding, w = form.spectrum(moments, moments.FF, rank)
-        M = frame.on_columns(embedding, mu)
+        embedding, w = spectrum(sums, frame.maps, choices, rank)
         nested = check_nested(type(self).__name__, self.nested, self.n_bits)
-        code_map = embedding.rotated(aligned_rotation(M.T @ with_bits, nested))
+        code_map = embedding.rotated(aligned_rotation(frame.on_columns(embedding, mu).T @ with_bits, nested))
         changed = replace(fitted, means=later_means, graph=frame.moved_graph(mu), code_map=code_map)
-        return Refitted(frame, form, mu, moments.FF, changed, w)
+        return Refit(frame, mu, sums.FF, changed, w)
 
-    def _take_over(self, found: Refitted, W: dict[str, Array], old: Sample, seen: Seen, codes: Codes) -> None:
-        """Everything was computed; from here on nothing can fail."""
-        fitted = convert(replace(found.fitted, weights=W), host)
-        Y = found.frame.codes_of(old.columns, fitted.code_map, host(found.mu))
+    def _adopt(
+        self, refit: Refit, old: FrameSums, new: FrameSums | None, sample: Sample, seen: Seen, codes: bits.Codes
+    ) -> None:
+        """Fit the hash functions to the bits of the new map, measure the drift, then take over everything at once."""
+        frame, mu = refit.frame, refit.mu
+        M = frame.on_columns(refit.fitted.code_map, mu)
+        q = len(M) - len(mu)
+        AB = bits_of_map(old, M, q)
+        AB = AB if new is None else AB + new.with_bits
+        FB = AB[: frame.n_features] - mu.T @ AB[q:]
+        W = hash_functions(refit.FF, FB, frame.spans, self.tuning_["chosen"]["hash_ridge"])
+        fitted = convert(replace(refit.fitted, weights=W), host)
+        later = bits.pack(frame.codes_of(sample.columns, fitted.code_map, host(mu)))
+        changed = bits.unpack(sample.codes, self.n_bits) != bits.unpack(later, self.n_bits)
         learned = {
             "fitted_": fitted,
             "codes_": codes,
-            "eigenvalues_": host(found.eigenvalues),
-            "settings_": {**self.settings_, "rank": len(found.eigenvalues)},
+            "eigenvalues_": host(refit.eigenvalues),
+            "settings_": {**self.settings_, "rank": len(refit.eigenvalues)},
             "n_samples_": len(codes),
             "sums_": seen,
-            "drift_": changed_bits(old, Y),
+            "drift_": float(np.mean(changed)),
         }
-        self.__dict__.pop("_elsewhere", None)  # copies of the old model on devices
+        self._forget_device_copies()
         self.__dict__.update(contiguous(learned))
 
 
+@storable("Sums")
 @dataclass
-class Refitted:
+class FrameSums(Additive):
+    """A'A, A'b, A'y and sum y^2 of some rows. In a model A'A is packed: the lower triangle, row by row."""
+
+    gram: Array
+    with_bits: Array
+    with_codes: Array
+    squares: Array
+
+    def plus(self, other: FrameSums) -> FrameSums:
+        return FrameSums(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+    def packed(self) -> FrameSums:
+        return replace(self, gram=self.gram[np.tri(len(self.gram), dtype=bool)])
+
+    def whole(self) -> FrameSums:
+        q = len(self.with_bits)
+        gram, lower = np.empty((q, q)), np.tri(q, dtype=bool)
+        gram[lower] = gram.T[lower] = self.gram
+        return replace(self, gram=gram)
+
+
+@storable
+@dataclass
+class Sample:
+    """A few rows, each as likely as any other: those with the least of the numbers drawn evenly for every row."""
+
+    priority: Array
+    columns: Array  # A
+    codes: Array  # as given out, packed
+
+    def joined(self, other: Sample) -> Sample:
+        """A sample of the rows of both."""
+        both = [np.concatenate([getattr(self, f.name), getattr(other, f.name)]) for f in fields(self)]
+        least = np.sort(np.argsort(both[0], kind="stable")[:SAMPLE_ROWS])
+        return Sample(*(part[least] for part in both))
+
+
+@storable("Kept")
+@dataclass
+class RowSummary:
+    """All that is kept of some rows, on the host."""
+
+    sums: FrameSums  # packed
+    sample: Sample
+
+    def plus(self, other: RowSummary | None) -> RowSummary:
+        if other is None:
+            return self
+        return RowSummary(self.sums.plus(other.sums), self.sample.joined(other.sample))
+
+
+@storable
+@dataclass
+class Seen:
+    """What is kept of all rows: of the first call, of later calls, and how to recognize the rows of each call."""
+
+    means: Arrays  # of the features, by the first call
+    first: RowSummary
+    later: RowSummary | None
+    parts: list[list[Any]]  # [digest of the sums, number of rows] of every call
+
+    @property
+    def total(self) -> RowSummary:
+        """Of all rows, not packed."""
+        total = self.first.plus(self.later)
+        return replace(total, sums=total.sums.whole())
+
+    def with_part(self, summary: RowSummary, parts: list[list[Any]]) -> Seen:
+        return replace(self, later=summary.plus(self.later), parts=self.parts + parts)
+
+
+@storable
+@dataclass
+class MovedGraph(GraphMap):
+    """The graph of the first call for features with later means: offsets move the first embedding back."""
+
+    offsets: Arrays | None = None  # of the first embedding, for every view
+
+    def embedded(self, F: Array, S: Array, present: Masks) -> Array:
+        Y = super().embedded(F, S, present)
+        for name, offset in (self.offsets or {}).items():
+            seen = present[name]
+            Y = Y + (offset if seen is None else cast(seen, precision(Y))[:, None] * offset)
+        return Y
+
+
+class Frame:
+    """What the first call has fixed: the maps, which any call has, with the means of the first."""
+
+    def __init__(self, fitted: Fitted, means: Arrays, n_rows: int = 0) -> None:
+        graph = fitted.graph
+        if isinstance(graph, MovedGraph):
+            graph = GraphMap(**{f.name: getattr(graph, f.name) for f in fields(GraphMap)})
+        self.maps = RowMaps(fitted.maps, graph, means, n_rows)
+        self.means, self.spans = means, self.maps.spans
+        self.n_features = max(span.stop for span in self.spans.values())
+
+    def shift(self, means: Arrays) -> Array:
+        """mu, so that [1, E] mu is what later means subtract from F in addition."""
+        mu = zeros((1 + len(self.spans), self.n_features), next(iter(means.values())))
+        for i, (name, span) in enumerate(self.spans.items(), start=1):
+            mu[i, span] = cast(means[name], "float64") - cast(self.means[name], "float64")
+        return mu
+
+    def later_means(self, gram: Array) -> Arrays:
+        """Means over all rows of A'A in which a view is present."""
+        means, start = {}, len(gram) - len(self.spans)
+        for i, (name, span) in enumerate(self.spans.items(), start=start):
+            mean = cast(self.means[name], "float64") + gram[i, span] / max(float(gram[i, i]), 1.0)
+            means[name] = cast(mean, precision(self.means[name]))
+        return means
+
+    def moments(self, gram: Array, mu: Array) -> Moments:
+        """What the spectrum needs, for features with later means."""
+        D, q = self.n_features, len(gram) - len(mu)
+        EA = gram[q:]
+        EF, EE = EA[:, :D], EA[:, q:]
+        FF = gram[:D, :D] - EF.T @ mu - mu.T @ EF + mu.T @ EE @ mu
+        FS = gram[:D, D:q] - mu.T @ EA[:, D:q]
+        F = EF[0] - EE[0] @ mu
+        return Moments(round(float(gram[q, q])), F, EA[0, D:q], FF, FS, gram[D:q, D:q])
+
+    def on_columns(self, embedding: Embedding, mu: Array) -> Array:
+        """M with Y = A M, for an embedding of features with later means."""
+        on_features = cast(embedding.on_features, "float64")
+        parts = [on_features, cast(embedding.on_graph, "float64"), -(mu @ on_features)]
+        return namespace(on_features).concat(parts, axis=0)
+
+    def moved_graph(self, mu: Array) -> GraphMap | None:
+        """The same graph for features with later means."""
+        graph = self.maps.graph
+        if graph is None or graph.first is None:
+            return graph
+        on_features, dtype = cast(graph.first.on_features, "float64"), precision(graph.first.on_features)
+        views = enumerate(self.spans.items(), start=1)
+        offsets = {name: cast(mu[i, span] @ on_features[span], dtype) for i, (name, span) in views}
+        return MovedGraph(**{f.name: getattr(graph, f.name) for f in fields(GraphMap)}, offsets=offsets)
+
+    def columns(self, maps: RowMaps, block: Block) -> Array:
+        """A of a block."""
+        features = maps.features(block)
+        F, S = features.F, maps.graph_rows(features)
+        ones, masks = namespace(F).ones_like(F[:, :1]), (block.present[name] for name in maps.maps)
+        E = [ones if mask is None else cast(mask, precision(F))[:, None] for mask in masks]
+        return namespace(F).concat([F, S, ones, *E], axis=1)
+
+    def codes_of(self, A: Array, code_map: Embedding, mu: Array) -> Array:
+        """y of some rows."""
+        D, q = self.n_features, A.shape[1] - len(mu)
+        return code_map(A[:, :D] - A[:, q:] @ cast(mu, precision(A)), A[:, D:q])
+
+    def row_sums(
+        self, code_map: Embedding, mu: Array, with_gram: bool, block: Block, codes: bits.Codes | None = None
+    ) -> tuple[tuple[Array], FrameSums]:
+        """Codes of a block and its sums; b are the signs of y, or the `codes` given out. A'A only `with_gram`."""
+        A = self.columns(self.maps, block)
+        Y = self.codes_of(A, code_map, mu)
+        B = signs_of(Y) if codes is None else to_device_of(bits.unpack(codes, Y.shape[1]), A)
+        squares = namespace(Y).sum(cast(Y, "float64") ** 2, axis=0)
+        left = exact(A)
+        gram, with_bits, with_codes = (
+            cast(left.T @ cast(right, precision(left)), "float64") for right in (A if with_gram else A[:, :0], B, Y)
+        )
+        return (bits.pack(Y),), FrameSums(gram, with_bits, with_codes, squares)
+
+    def summary(self, data: RowPasses, sums: FrameSums, codes: bits.Codes) -> tuple[RowSummary, list[Any]]:
+        """All that is kept of the rows of one call, and what identifies them: a digest of their sums, their number."""
+        diagonal = np.ascontiguousarray(np.diagonal(sums.gram))
+        digest = blake2b(diagonal.tobytes(), digest_size=16).hexdigest()
+        rng, n, count = np.random.default_rng(int(digest, 16)), data.n_rows, min(data.n_rows, SAMPLE_ROWS)
+        rows = rng.choice(n, count, replace=False)
+        priority, order = least_of(n, count, rng), np.argsort(rows)
+        some = data.select(rows[order])
+        maps = replace(self.maps, n_rows=count, kept_features={}, kept_graphs={})
+        columns = [host(A) for A in some.each(partial(self.columns, maps), some.blocks(BLOCK_ROWS))]
+        sample = Sample(priority[order], np.concatenate(columns), codes[rows[order]])
+        return RowSummary(sums.packed(), sample), [digest, n]
+
+
+def least_of(n: int, count: int, rng: np.random.Generator) -> Array:
+    """The least `count` of n numbers drawn evenly from 0 to 1, ascending, without drawing the others."""
+    steps = rng.random(count) ** (1.0 / (n - np.arange(count)))
+    return 1.0 - np.cumprod(steps)
+
+
+@dataclass
+class Refit:
     """What the sums give, before the hash functions."""
 
     frame: Frame
-    form: ClosedForm
     mu: Array
     FF: Array
     fitted: Fitted
     eigenvalues: Array
 
-    def hash_functions(self, old: Sums, new: Sums | None = None) -> dict[str, Array]:
-        """W_m for the bits of the new map: of rows that are gone, and of those at hand."""
-        M = self.frame.on_columns(self.fitted.code_map, self.mu)
-        q = len(M) - len(self.mu)
-        AB = bits_of_map(old, M, q)
-        AB = AB if new is None else AB + new.with_bits
-        return self.form.hash_functions(self.FF, AB[: self.frame.n_features] - self.mu.T @ AB[q:])
+
+def aligned_rotation(C: Array, nested: tuple[int, ...]) -> Array:
+    """The rotation that brings Y closest to the bits given so far: one step of ITQ from them.
+
+    C = Y'B is (r, n_bits). The columns come in the groups of `nested_rotations`, each a part of one rotation.
+    """
+    r, n_bits = C.shape
+    on_host, R = host(C), np.zeros((r, n_bits))
+    for start, stop in pairwise((0, *nested, n_bits)):
+        seen = min(stop, r)
+        for width in groups(seen, stop - start):
+            U, _, Vt = np.linalg.svd(on_host[:seen, start : start + width], full_matrices=False)
+            R[:seen, start : start + width] = U @ Vt
+            start += width
+    return to_device_of(R, C)
 
 
-def _part(sums: Sums, n_rows: int) -> list[Any]:
-    """Tells rows from other rows by the sums of their columns."""
-    columns = np.ascontiguousarray(np.diagonal(sums.gram))
-    return [blake2b(columns.tobytes(), digest_size=16).hexdigest(), n_rows]
+def gaussian_bits(with_ones: Array, AY: Array, Y: Array, squares: Array, count: float) -> Array:
+    """A' sgn(y), if A and y had a joint normal distribution (Price 1958; Bussgang 1952 for zero means):
+
+    E[a sgn(y)] = E[a] (2 Phi(t) - 1) + 2 phi(t) cov(a, y) / sd(y),     t = E[y] / sd(y).
+    """
+    xp, mean = namespace(Y), Y / count
+    deviation = xp.sqrt(xp.clip(squares / count - mean**2, 1e-30, None))
+    t = host(mean / deviation)
+    tilt = to_device_of(2.0 * ndtr(t) - 1.0, AY)
+    slope = to_device_of(2.0 / np.sqrt(2.0 * np.pi) * np.exp(-(t**2) / 2.0), AY)
+    covariance = AY - with_ones[:, None] * mean
+    return with_ones[:, None] * tilt + covariance * (slope / deviation)
 
 
-def _rng(part: list[Any]) -> np.random.Generator:
-    """Chance of its own for every part, on whatever machine."""
-    return np.random.default_rng(int(part[0], 16))
+def bits_of_map(sums: FrameSums, M: Array, ones: int) -> Array:
+    """A'b of rows that are gone, for the bits of a later map A M; `ones` is the column of ones.
+
+    A'b of the bits given out is known; the normal distribution estimates only the change.
+    """
+    gram, count = sums.gram, float(sums.gram[ones, ones])
+    AY = gram @ M
+    then = gaussian_bits(gram[ones], sums.with_codes, sums.with_codes[ones], sums.squares, count)
+    now = gaussian_bits(gram[ones], AY, AY[ones], namespace(M).sum(M * AY, axis=0), count)
+    return sums.with_bits + now - then
