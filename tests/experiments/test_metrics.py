@@ -21,7 +21,7 @@ def line(made, label):
 
 def record(made, label, n_bits, seed, stage):
     one = line(made, label)
-    return made.store.get(RunSettings(made.dataset.fingerprint, one.method, one.params, n_bits, seed, stage).key)
+    return made.store.get(RunSettings(made.dataset.fingerprint, one.method, one.params, n_bits, seed, stage))
 
 
 @pytest.mark.parametrize("protocol", ["U", "H", "HN", "FN"])
@@ -95,7 +95,7 @@ def test_every_run_is_measured_once(make, monkeypatch):
     original = metrics.measure
     monkeypatch.setattr(metrics, "measure", lambda r, *a, **k: (seen.append(r.settings.key), original(r, *a, **k))[1])
     [results] = collect(made.spec, made.store)
-    assert sorted(seen) == sorted(set(seen)) == sorted(made.store.keys())
+    assert sorted(seen) == sorted(set(seen)) == sorted(record.settings.key for record in made.store)
     assert results.n_planned == len(seen)
     assert results.missing == []
 
