@@ -39,6 +39,7 @@ def test_scores_are_those_of_the_stored_codes(make, protocol, new):
         assert score.n_database == len(items)
 
 
+@pytest.mark.slow
 def test_real_runs_give_what_evaluate_gives(tmp_path):
     """The whole way: a run of the runner, its stored codes, and the numbers of the report."""
     from fusehash.experiments import runner

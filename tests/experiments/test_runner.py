@@ -209,6 +209,7 @@ def patch_processes(folder: Path, code: str) -> str:
 
 
 @unix
+@pytest.mark.slow
 def test_a_run_that_raises_and_one_that_is_killed_do_not_stop_the_others(folder, tmp_path, monkeypatch):
     code = """
         from fusehash.hashers.random_rotation import RandomRotationHasher as Hasher
@@ -243,6 +244,7 @@ def test_a_run_that_raises_and_one_that_is_killed_do_not_stop_the_others(folder,
 
 
 @unix
+@pytest.mark.slow
 def test_ctrl_c_leaves_no_half_written_file_and_the_next_run_goes_on(folder, tmp_path):
     # The second file that a process writes hangs on its way to the disk, when Ctrl-C comes.
     marker = tmp_path / "writing"

@@ -71,15 +71,11 @@ def precision_at(
 
     Raises
     ------
-    ParameterError
-        If n or ties is not one of the values above.
-    DataError
-        If codes and relevance do not fit together.
+    ParameterError, DataError
+        As for `mean_average_precision`.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from fusehash.evaluation import precision_at
     >>> queries, database = np.array([[0]], np.uint8), np.array([[0], [1], [3]], np.uint8)
     >>> precision_at(queries, database, ([1], [1, 2, 1]), n=(1, 2))
     array([1. , 0.5])
@@ -118,15 +114,11 @@ def precision_recall_by_rank(
 
     Raises
     ------
-    ParameterError
-        If ranks, ties or average is not one of the values above.
-    DataError
-        If codes and relevance do not fit together.
+    ParameterError, DataError
+        As for `mean_average_precision`.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from fusehash.evaluation import precision_recall_by_rank
     >>> queries, database = np.array([[0]], np.uint8), np.array([[0], [1], [3]], np.uint8)
     >>> precision_recall_by_rank(queries, database, ([1], [1, 2, 1]), ranks=(1, 2)).recall
     array([0.5, 0.5])
@@ -169,15 +161,11 @@ def precision_recall_by_radius(
 
     Raises
     ------
-    ParameterError
-        If n_bits does not fit the bytes of the codes, or average is not one of the values above.
-    DataError
-        If codes and relevance do not fit together, or the queries are projections.
+    ParameterError, DataError
+        As for `mean_average_precision`; also if n_bits does not fit the codes, or the queries are projections.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from fusehash.evaluation import precision_recall_by_radius
     >>> queries, database = np.array([[0]], np.uint8), np.array([[0], [1], [3]], np.uint8)
     >>> precision_recall_by_radius(queries, database, ([1], [1, 2, 1])).precision[:2]
     array([1. , 0.5])

@@ -109,8 +109,6 @@ def average_precision(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from fusehash.evaluation import average_precision
     >>> queries, database = np.array([[0], [3]], np.uint8), np.array([[0], [1], [3]], np.uint8)
     >>> average_precision(queries, database, ([1, 2], [1, 2, 1]), k=1)
     array([1., 0.])
@@ -177,15 +175,11 @@ def ndcg(
 
     Raises
     ------
-    ParameterError
-        If k, ties or gain is not one of the values above.
-    DataError
-        If codes and relevance do not fit together, or a grade is too large for exponential gain.
+    ParameterError, DataError
+        As for `mean_average_precision`; also if a grade is too large for exponential gain.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from fusehash.evaluation import ndcg
     >>> queries, database = np.array([[0]], np.uint8), np.array([[0], [1], [3]], np.uint8)
     >>> round(ndcg(queries, database, np.array([[1, 0, 2]])), 3)
     0.689
@@ -206,8 +200,6 @@ def ndcg_per_query(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from fusehash.evaluation import ndcg_per_query
     >>> ndcg_per_query(np.array([[0]], np.uint8), np.array([[0], [1]], np.uint8), np.array([[2, 1]]))
     array([1.])
     """
@@ -275,15 +267,11 @@ def pair_recall(
 
     Raises
     ------
-    ParameterError
-        If k or ties is not one of the values above.
-    DataError
-        If queries and database do not have equal numbers of rows.
+    ParameterError, DataError
+        If a parameter is not one of the values above, or the numbers of rows differ.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from fusehash.evaluation import pair_recall
     >>> image, text = np.array([[0], [1], [7]], np.uint8), np.array([[0], [3], [1]], np.uint8)
     >>> pair_recall(image, text, k=(1, 3)).round(3)
     array([0.333, 1.   ])
@@ -321,8 +309,6 @@ def pair_auc(query_codes: Any, database_codes: Any) -> float:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from fusehash.evaluation import pair_auc
     >>> codes = np.array([[0], [1], [7]], np.uint8)
     >>> pair_auc(codes, codes)
     1.0

@@ -120,37 +120,42 @@ def overview(results: Results, table: Table) -> list[Chart]:
 
 def top_n(results: Results, protocol: str) -> list[Chart]:
     """Precision of the first N, N = 50, 100, ..., 1000."""
-    charts = []
-    for direction in results.directions:
-        ranks, lines = results.ranks(protocol, direction), []
-        bits = _chart_bits(results, CURVE_BITS)
-        for one, look in _drawn(results, bits):
-            values = results.top_n(one, bits, protocol, direction)
-            if values is not None:
-                n = min(len(ranks), values.shape[1])
-                lines.append(Line(one.label, ranks[:n], values.mean(axis=0)[:n], look, spread=_spread(values)[:n]))
-        if lines:
-            title = f"{arrow(direction)}, {bits} bits{_stand_in(results)}"
-            svg = line_chart(lines, title=title, x_label="N", y_label="precision of the first N")
-            text = f"Precision of the first N answers, {arrow(direction)}, {bits} bits on {results.name}."
-            charts.append(Chart(svg, f"{text} Band: one standard deviation over seeds."))
-    return charts
+
+    def line(one: Series, look: Style, bits: int, direction: Direction) -> Line | None:
+        values = results.top_n(one, bits, protocol, direction)
+        if values is None:
+            return None
+        ranks = results.ranks(protocol, direction)[: values.shape[1]]
+        n = len(ranks)
+        return Line(one.label, ranks, values.mean(axis=0)[:n], look, spread=_spread(values)[:n])
+
+    text = (
+        "Precision of the first N answers, {direction}, {bits} bits on {name}. Band: one standard deviation over seeds."
+    )
+    return _curve_charts(results, line, text, x_label="N", y_label="precision of the first N")
 
 
 def precision_recall(results: Results, protocol: str) -> list[Chart]:
     """Precision against recall for Hamming radius 0, 1, 2, ..."""
-    charts = []
+
+    def line(one: Series, look: Style, bits: int, direction: Direction) -> Line | None:
+        curve = results.curve(one, bits, protocol, direction)
+        return None if curve is None else Line(one.label, *curve, look)
+
+    text = "Precision against recall within Hamming radius 0 to {bits}, {direction} on {name}."
+    return _curve_charts(results, line, text, x_label="recall", y_label="precision", names="list")
+
+
+def _curve_charts(
+    results: Results, line: Callable[[Series, Style, int, Direction], Line | None], text: str, **how: Any
+) -> list[Chart]:
+    """One chart per direction, with a line per series that has one."""
+    charts, bits = [], _chart_bits(results, CURVE_BITS)
     for direction in results.directions:
-        lines, bits = [], _chart_bits(results, CURVE_BITS)
-        for one, look in _drawn(results, bits):
-            curve = results.curve(one, bits, protocol, direction)
-            if curve is not None:
-                lines.append(Line(one.label, *curve, look))
+        lines = [made for one, look in _drawn(results, bits) if (made := line(one, look, bits, direction)) is not None]
         if lines:
-            title = f"{arrow(direction)}, {bits} bits{_stand_in(results)}"
-            svg = line_chart(lines, title=title, x_label="recall", y_label="precision", names="list")
-            text = f"Precision against recall within Hamming radius 0 to {bits}, {arrow(direction)} on {results.name}."
-            charts.append(Chart(svg, text))
+            svg = line_chart(lines, title=f"{arrow(direction)}, {bits} bits{_stand_in(results)}", **how)
+            charts.append(Chart(svg, text.format(direction=arrow(direction), bits=bits, name=results.name)))
     return charts
 
 
@@ -158,9 +163,9 @@ def convergence(results: Results) -> list[Chart]:
     """The objective after every iteration, divided by the number of training pairs and by its largest value."""
     lines, bits = [], _chart_bits(results, CONVERGENCE_BITS)
     for one, look in _drawn(results, bits):
-        found = [_normalized(values) for values in results.objectives(one, bits) if len(values) > 1]
-        if found:
-            mean = _mean_of_unequal(found)
+        objectives = [_normalized(values) for values in results.objectives(one, bits) if len(values) > 1]
+        if objectives:
+            mean = _mean_of_unequal(objectives)
             lines.append(Line(one.label, list(range(1, len(mean) + 1)), mean, look))
     if not lines:
         return []
@@ -183,8 +188,8 @@ def sensitivity(results: Results, protocol: str) -> list[Chart]:
         lines: list[Line] = []
         for b in lengths:
             for direction in results.directions:
-                known = [(one, results.score(one, b, protocol, direction)) for one in points]
-                values = [(one.x, score) for one, score in known if one.x is not None and score is not None]
+                scores = [(one, results.score(one, b, protocol, direction)) for one in points]
+                values = [(one.x, score) for one, score in scores if one.x is not None and score is not None]
                 if values:
                     label = arrow(direction) + (f", {b}" if len(lengths) > 1 else "")
                     y, s = [score.mean for _, score in values], [score.std for _, score in values]
@@ -236,9 +241,8 @@ def ablation(results: Results, protocol: str) -> list[Chart]:
         for one, look in _drawn(results):
             points = [] if one is whole else _differences(results, one, whole, protocol, direction)
             if points:
-                bits, found = [b for b, _ in points], [comparison for _, comparison in points]
-                y, s = [c.difference for c in found], [2.0 * c.error for c in found]
-                drawn.append(Line(one.label, bits, y, look, spread=s))
+                y, s = [c.difference for _, c in points], [2.0 * c.error for _, c in points]
+                drawn.append(Line(one.label, [b for b, _ in points], y, look, spread=s))
         if drawn:
             title = f"{arrow(direction)}, difference to {whole.label}{_stand_in(results)}"
             svg = line_chart(
@@ -339,7 +343,7 @@ def line_chart(
     names: Literal["ends", "list"] = "ends",
     size: tuple[float, float] = (WIDTH, HEIGHT),
 ) -> str:
-    """Lines with their names at their ends, or in a list beside the plot where all lines end at one place.
+    """Lines with their names at their ends, or in a list next to the plot if all lines end at one point.
 
     markers : about how many markers a line has
     zero : draw y = 0
@@ -502,7 +506,7 @@ def _list_names(axes: Any, lines: Sequence[Line]) -> None:
 
 
 def _spread_out(places: Sequence[float], step: float, low: float) -> list[float]:
-    """The least squares places in the same order that lie at least `step` apart and not below `low`.
+    """The least squares positions in the same order that are at least `step` apart and not below `low`.
 
     With z_i = place_i - i step this is isotonic regression: neighbors that collide are pooled at their mean.
     """

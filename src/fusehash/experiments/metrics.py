@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import permutations
 from typing import Any, TypeAlias
@@ -30,18 +30,13 @@ CURVE_BITS, CONVERGENCE_BITS = 32, 64  # as in the paper's figures, where the sp
 
 @dataclass(frozen=True, eq=False)
 class RunMetrics:
-    """What the report needs of one run: `precision` is that of the first N, `curve` recall and precision by radius."""
+    """Metrics of one run: `precision` of the first N, `curve` recall and precision by radius; `record` has no codes."""
 
     ap: dict[Search, Floats]
     n_items: dict[Search, int]
     precision: dict[Search, Floats]
     curve: dict[Search, tuple[Floats, Floats]]
-    objective: Floats | None
-    fit_seconds: float
-    encode_seconds: dict[str, float]
-    versions: dict[str, str]
-    created: str
-    warnings: list[str]
+    record: RunRecord
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -148,22 +143,22 @@ class Results:
 
     def objectives(self, series: Series, n_bits: int) -> list[Floats]:
         """The objective of every seed, where the method has one."""
-        return [run.objective for run in self.of(series, n_bits).values() if run.objective is not None]
+        return [run.record.objective for run in self.of(series, n_bits).values() if run.record.objective is not None]
 
     def fit_seconds(self, series: Series, n_bits: int) -> Floats:
         """Seconds of the fit on all training rows, one value per seed."""
-        return np.array([run.fit_seconds for run in self.of(series, n_bits).values()])
+        return np.array([run.record.fit_seconds for run in self.of(series, n_bits).values()])
 
     def encode_seconds(self, series: Series, n_bits: int, view: str) -> Floats:
         """Seconds to encode all queries from one view, one value per seed."""
         runs = self.of(series, n_bits).values()
-        return np.array([run.encode_seconds[view] for run in runs if view in run.encode_seconds])
+        return np.array([run.record.encode_seconds[view] for run in runs if view in run.record.encode_seconds])
 
     def notes(self) -> dict[str, list[str]]:
         """label -> the warnings of its runs, each sentence once."""
         notes: dict[str, dict[str, None]] = {}
         for entry, key in self.plan:
-            for sentence in self.runs[key].warnings if key is not None and key in self.runs else ():
+            for sentence in self.runs[key].record.warnings if key is not None and key in self.runs else ():
                 notes.setdefault(entry.series.label, {})[sentence] = None
         return {label: list(sentences) for label, sentences in notes.items()}
 
@@ -221,18 +216,7 @@ def measure(record: RunRecord, dataset: DatasetRecord, spec: Spec, *, curves: bo
             if curves and "pr" in spec.sections:
                 points = METRICS["precision_recall"].compute(queries, items, labels, n_bits=record.settings.n_bits)
                 curve[search] = points.recall, points.precision
-    return RunMetrics(
-        ap=ap,
-        n_items=n_items,
-        precision=precision,
-        curve=curve,
-        objective=record.objective,
-        fit_seconds=record.fit_seconds,
-        encode_seconds=record.encode_seconds,
-        versions=record.versions,
-        created=record.created,
-        warnings=record.warnings,
-    )
+    return RunMetrics(ap, n_items, precision, curve, replace(record, codes={}))
 
 
 def bits_for(spec: Spec, series: Series, preferred: int) -> int:

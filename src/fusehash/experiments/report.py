@@ -246,7 +246,7 @@ def _facts(results: Results) -> list[tuple[str, str]]:
     data, spec = results.dataset, results.spec
     if data is None:
         return []
-    runs = list(results.runs.values())
+    runs = [run.record for run in results.runs.values()]
     versions: dict[str, dict[str, None]] = {}
     for run in runs:
         for name, value in run.versions.items():
