@@ -74,7 +74,7 @@ def test_missing_seeds_are_told_and_their_column_has_no_marks(make):
     table = map_table(collect(made.spec, made.store)[0], "U")
     found = cell(table, "image → text", "REG", 16)
     assert found.partial
-    assert (len(found.values), found.wanted) == (2, 3)
+    assert (len(found.values), found.n_seeds) == (2, 3)
     assert {row.cells[0].mark for row in table.rows()} == {""}
     assert "best" in {row.cells[1].mark for row in table.rows()}
     assert table.partial

@@ -357,15 +357,15 @@ def line_chart(
         axes.axhline(0.0, color=INK, linewidth=0.9)
     for line in lines:
         x, y = _points(line)
-        place = np.arange(len(x), dtype=np.float64) if x_scale == "ordinal" else x
+        position = np.arange(len(x), dtype=np.float64) if x_scale == "ordinal" else x
         every = max(1, round(len(x) / markers))
         look = line.style
         if line.spread is not None:
             s = np.nan_to_num(np.asarray(line.spread, dtype=np.float64)[np.isfinite(np.asarray(line.y, dtype=float))])
-            axes.fill_between(place, y - s, y + s, color=look.color, alpha=0.15, linewidth=0)
+            axes.fill_between(position, y - s, y + s, color=look.color, alpha=0.15, linewidth=0)
         axes.plot(
-            place, y, color=look.color, linestyle=look.dash, linewidth=look.width, marker=look.marker, markersize=4.6,
-            markevery=every, markeredgecolor=look.color, markerfacecolor=look.color,
+            position, y, color=look.color, linestyle=look.dash, linewidth=look.width, marker=look.marker,
+            markersize=4.6, markevery=every, markeredgecolor=look.color, markerfacecolor=look.color,
         )  # fmt: skip
     _scale_axes(axes, lines, x_scale, y_scale)
     axes.set_xlabel(x_label, color=INK, labelpad=3)
@@ -384,10 +384,10 @@ def bar_chart(bars: Sequence[Bar], *, title: str, x_label: str, description: str
     longest = max((len(bar.label) for bar in bars), default=0)
     left = 10 + min(0.52 * FONT * longest, 0.42 * width)
     figure, axes = _axes(width, 62 + 15.5 * max(len(bars), 1), left=left, right=44, bottom=34)
-    place = np.arange(len(bars))
+    position = np.arange(len(bars))
     numbers = [bar.value for bar in bars if math.isfinite(bar.value)] + [bar.printed for bar in bars if bar.printed]
     top = max(numbers, default=1.0) or 1.0
-    for at, bar in zip(place, bars, strict=True):
+    for at, bar in zip(position, bars, strict=True):
         value = bar.value if math.isfinite(bar.value) else 0.0
         hollow = bar.kind == "control"
         axes.barh(
@@ -404,7 +404,7 @@ def bar_chart(bars: Sequence[Bar], *, title: str, x_label: str, description: str
             textcoords="offset points", va="center", color=INK, fontsize=FONT - 1,
             fontweight="bold" if bar.mark == "best" else "normal",
         )  # fmt: skip
-    axes.set_yticks(place, [bar.label for bar in bars])
+    axes.set_yticks(position, [bar.label for bar in bars])
     for tick, bar in zip(axes.get_yticklabels(), bars, strict=True):
         tick.set_fontweight("bold" if bar.kind == "ours" else "normal")
     axes.set_ylim(len(bars) - 0.4, -0.6)
@@ -423,8 +423,8 @@ def _names(lines: Sequence[Line]) -> list[str]:
 
 def _points(line: Line) -> tuple[Floats, Floats]:
     x, y = np.asarray(line.x, dtype=np.float64), np.asarray(line.y, dtype=np.float64)
-    known = np.isfinite(y)
-    return x[known], y[known]
+    finite = np.isfinite(y)
+    return x[finite], y[finite]
 
 
 def _axes(width: float, height: float, *, left: float, right: float, bottom: float) -> tuple[Any, Any]:
@@ -469,7 +469,7 @@ def _short(value: float) -> str:
 
 def _name_line_ends(axes: Any, lines: Sequence[Line], x_scale: Scale) -> None:
     """Write every name right of the plot, as near to its line's end as the other names allow."""
-    axes.get_xlim(), axes.get_ylim()  # settles the limits, which are found when first asked for
+    axes.get_xlim(), axes.get_ylim()  # settles the limits, which are computed when first read
     ends = []
     for line in lines:
         x, y = _points(line)
@@ -505,14 +505,14 @@ def _list_names(axes: Any, lines: Sequence[Line]) -> None:
         text.set_fontweight("bold" if line.style.width > 2 else "normal")
 
 
-def _spread_out(places: Sequence[float], step: float, low: float) -> list[float]:
+def _spread_out(positions: Sequence[float], step: float, low: float) -> list[float]:
     """The least squares positions in the same order that are at least `step` apart and not below `low`.
 
     With z_i = place_i - i step this is isotonic regression: neighbors that collide are pooled at their mean.
     """
     groups: list[tuple[float, int]] = []
-    for i, place in enumerate(places):
-        groups.append((place - i * step, 1))
+    for i, position in enumerate(positions):
+        groups.append((position - i * step, 1))
         while len(groups) > 1 and groups[-2][0] > groups[-1][0]:
             (a, n), (b, m) = groups[-2:]
             groups[-2:] = [((a * n + b * m) / (n + m), n + m)]

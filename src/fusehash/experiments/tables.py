@@ -79,9 +79,9 @@ class PublishedTable:
 
     def value(self, method: str, bits: int, direction: str = "", dataset: str | None = None) -> float | None:
         """One printed number; None where the table has none. The data set may be left out if there is only one."""
-        wanted = dataset or self.datasets[0]
+        name = dataset or self.datasets[0]
         for row in self.rows:
-            if (row.method, row.direction, row.dataset) == (method, direction, wanted):
+            if (row.method, row.direction, row.dataset) == (method, direction, name):
                 return row.values.get(bits)
         return None
 
@@ -107,11 +107,11 @@ def published(table: int) -> PublishedTable:
 class Cell:
     """One number: values per seed, the printed one (None: not printed), and whether it leads its column.
 
-    wanted : how many seeds there should be; fewer are there where runs are missing
+    n_seeds : how many values there are if no run is missing
     """
 
     values: tuple[float, ...] = ()
-    wanted: int = 0
+    n_seeds: int = 0
     printed: float | None = None
     mark: significance.Mark = ""
 
@@ -126,7 +126,7 @@ class Cell:
 
     @property
     def partial(self) -> bool:
-        return 0 < len(self.values) < self.wanted
+        return 0 < len(self.values) < self.n_seeds
 
 
 @dataclass(frozen=True)
@@ -221,10 +221,10 @@ def map_table(results: Results, protocol: str, lines: Sequence[Series] | None = 
             cells = []
             for b, column, mark in zip(bits, columns, marks, strict=True):
                 score = column[one.label]
-                wanted = len(spec.seeds) if b in spec.bits_of(one) else 0
+                n_seeds = len(spec.seeds) if b in spec.bits_of(one) else 0
                 printed = None if paper is None else _printed(paper, one.printed, b, direction, results)
                 values = () if score is None else tuple(float(value) for value in score.values)
-                cells.append(Cell(values, wanted, printed, mark.get(one.label, "")))
+                cells.append(Cell(values, n_seeds, printed, mark.get(one.label, "")))
             rows.append(TableRow(one.label, kind_of(one), tuple(cells), one))
         rows += _printed_only(paper, lines, bits, direction, results) if whole else []
         blocks.append(TableBlock(arrow(direction), tuple(rows)))
@@ -300,8 +300,8 @@ def _time_cell(
     seconds: Floats, paper: PublishedTable | None, one: Series, bits: int, direction: Direction, results: Results
 ) -> Cell:
     printed = None if paper is None else _printed(paper, one.printed, bits, direction, results)
-    wanted = len(results.spec.seeds) if bits in results.spec.bits_of(one) else 0
-    return Cell(tuple(float(value) for value in seconds), wanted, printed)
+    n_seeds = len(results.spec.seeds) if bits in results.spec.bits_of(one) else 0
+    return Cell(tuple(float(value) for value in seconds), n_seeds, printed)
 
 
 # -- for the terminal ------------------------------------------------------------------------------------------------
@@ -333,7 +333,7 @@ def _rich_cell(table: Table, cell: Cell) -> Any:
     if math.isfinite(cell.std) and table.marked:
         text.append(f" ±{_short(f'{cell.std:.3f}')}", style="not bold not underline dim")
     if cell.partial:
-        text.append(f" {len(cell.values)}/{cell.wanted}", style="not bold not underline yellow")
+        text.append(f" {len(cell.values)}/{cell.n_seeds}", style="not bold not underline yellow")
     if cell.printed is not None:
         text.append(f" ({_short(table.text(cell.printed))})", style="not bold not underline dim")
     return text
@@ -465,5 +465,5 @@ def _latex_cell(table: Table, cell: Cell) -> str:
     text = latex_escape(table.text(cell.mean))
     text = {"best": rf"\textbf{{{text}}}", "shared": rf"\underline{{{text}}}", "": text}[cell.mark]
     if cell.partial:
-        text += f"$^{{{len(cell.values)}/{cell.wanted}}}$"
+        text += f"$^{{{len(cell.values)}/{cell.n_seeds}}}$"
     return text + (f"\\printed{{{table.text(cell.printed)}}}" if cell.printed is not None else "")

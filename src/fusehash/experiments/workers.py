@@ -159,7 +159,7 @@ def _cause_of_death(process: SpawnProcess) -> str:
     process.join(SECONDS_TO_EXIT)
     code = process.exitcode
     if code is not None and code < 0:
-        name = signal.Signals(-code).name if -code in {known.value for known in signal.Signals} else str(-code)
+        name = signal.Signals(-code).name if -code in {member.value for member in signal.Signals} else str(-code)
         hint = "; perhaps the memory was not enough" if name == "SIGKILL" else ""
         return f"The process was killed by {name}{hint}."
     return f"The process ended by itself with exit code {code}."
