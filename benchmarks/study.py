@@ -1,9 +1,10 @@
-"""The study behind docs/study.md: what each part of the default contributes. Raw results first, tables after.
+"""The study behind docs/study.md: what each part of FuseHash contributes. Raw results first, tables after.
 
     python benchmarks/study.py run wiki --data FOLDER      # also: iapr, made, views, long; resumes where it stopped
     python benchmarks/study.py table                       # prints the tables of docs/study.md from the stored runs
 
 Every line of benchmarks/results/study.jsonl is one evaluation: MAP@50, stable ties, mean and spread over the seeds.
+`table` prints every stored row, also those of options that were removed after they were measured (commit 60f35c0).
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 CONTROLS = ("default", "regression", "random", "paper")
 IAPR = ("default", "regression", "random", "untuned", "no graph", "raw graph only", "hadamard fusion", "linear map",
-        "random rotation", "1 refinement")  # fmt: skip
+        "random rotation")  # fmt: skip
 
 
 def done() -> set[tuple[Any, ...]]:
@@ -180,7 +181,7 @@ def missing(n_views: int, share: float, seeds: int = 5) -> None:
 
 
 def table() -> None:
-    """The stored runs as Markdown: a table for each data set and length, one row a variant."""
+    """The stored runs as Markdown: a table for each data set and length, one row per variant."""
     groups: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for r in rows():
         groups.setdefault((r["data"], r["bits"]), []).append(r)
@@ -190,8 +191,8 @@ def table() -> None:
         print("| | seeds | " + " | ".join(f"{p} {_arrow(d)}" for p, d in columns) + " |")
         print("|---|---|" + "---|" * len(columns))
         for r in runs:
-            found = {(s["protocol"], s["direction"]): s for s in r["scores"]}
-            cells = [f"{found[c]['mean']:.3f} ± {found[c]['std']:.3f}" if c in found else "" for c in columns]
+            scores = {(s["protocol"], s["direction"]): s for s in r["scores"]}
+            cells = [f"{scores[c]['mean']:.3f} ± {scores[c]['std']:.3f}" if c in scores else "" for c in columns]
             name = r["variant"] + (", asymmetric" if r["asymmetric"] else "")
             print(f"| {name} | {r['seeds']} | " + " | ".join(cells) + " |")
 

@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator
 import fusehash
 from fusehash.bits import pack
 from fusehash.errors import DataError, ParameterError
-from fusehash.evaluation import coding, evaluate, mean_average_precision
+from fusehash.evaluation import evaluate, mean_average_precision, protocols
 from fusehash.evaluation.protocols import halves
 from fusehash.evaluation.result import json_ready
 from fusehash.views import PairedViews
@@ -187,7 +187,7 @@ def test_label_matrices_dense_and_sparse():
 def test_encoding_in_parts_changes_nothing(monkeypatch):
     data = make(new=40)
     want = evaluate(Hasher(), data, seeds=[0]).table()
-    monkeypatch.setattr(coding, "ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(protocols, "ROWS_AT_ONCE", 7)
     assert evaluate(Hasher(), data, seeds=[0]).table() == want
 
 
@@ -268,7 +268,7 @@ class Unprojected(Hasher):
         ({"query": np.r_[0, 119], "train": np.arange(20, 90)}, "Query rows must not be database rows. Got 1 rows"),
         ({"train": np.array([], int)}, "train rows of a data set must be a non-empty 1-d array"),
         ({"train": np.array([20, 20])}, "train rows of a data set must be different"),
-        ({"database": np.array([20, 120])}, r"database rows of a data set must lie in 0..119. Got 20..120"),
+        ({"database": np.array([20, 120])}, r"database rows of a data set must be in 0..119. Got 20..120"),
         ({"query": np.array([0.0])}, "Got float64"),
         (
             {"train": np.array([20]), "database": np.array([20])},
@@ -289,8 +289,8 @@ def test_bad_data_sets(change, sentence):
         ({"protocols": []}, "different names"),
         ({"protocols": None}, "different names .* Got None instead"),
         ({"protocols": [["U"]]}, "different names"),
-        ({"seeds": []}, "'seeds' parameter of evaluate must be one or more whole numbers >= 0"),
-        ({"seeds": [0.5]}, "whole numbers >= 0"),
+        ({"seeds": []}, "'seeds' parameter of evaluate must be one or more integers of at least 0"),
+        ({"seeds": [0.5]}, "integers of at least 0"),
         ({"ties": "none"}, "'ties' parameter of evaluate"),
         ({"k": -1}, "'k' parameter of evaluate"),
         ({"refit": False, "protocols": ["HN"]}, "need a refit on half of them"),

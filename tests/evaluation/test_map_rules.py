@@ -57,7 +57,7 @@ def test_every_rule_says_where_it_comes_from():
 
 
 def test_unknown_rule_and_wrong_k():
-    with pytest.raises(ParameterError, match="'rule' parameter of mean_average_precision must be one of \"E1\""):
+    with pytest.raises(ParameterError, match="'rule' parameter of mean_average_precision must be one of 'E1', 'E2'"):
         mean_average_precision(QUERIES, DATABASE, RELEVANT, rule="E7")
     with pytest.raises(ParameterError, match=r"Got \['E1'\] instead"):
         mean_average_precision(QUERIES, DATABASE, RELEVANT, rule=["E1"])

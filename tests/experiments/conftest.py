@@ -92,8 +92,8 @@ def _run(entry: Planned, data: DatasetRecord) -> RunRecord:
         parts = {"fused": half, "hashed:image": half, "hashed:text": half}
     else:
         parts = {"unified": data.train, "hashed:image": data.train, "hashed:text": data.train}
-        if data.new.size:
-            parts |= {"new:fused": data.new, "new:hashed:image": data.new, "new:hashed:text": data.new}
+        if data.rows.new.size:
+            parts |= {"new:fused": data.rows.new, "new:hashed:image": data.rows.new, "new:hashed:text": data.rows.new}
     parts |= {"query:image": data.query, "query:text": data.query}
     return RunRecord(
         settings=settings,

@@ -19,7 +19,7 @@ from fusehash.datasets import make_paired
 from fusehash.errors import FusehashError
 from fusehash.experiments import runner
 from fusehash.experiments.store import ResultStore
-from fusehash.experiments.workers import Outcome
+from fusehash.experiments.workers import JobOutcome
 
 Run = Callable[..., Result]
 
@@ -46,14 +46,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def inline(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs in this process: processes have tests of their own."""
 
-    def here(jobs: Any, start: Any, arguments: Any, n_workers: int, on_start: Any) -> Iterator[Outcome[Any]]:
+    def here(jobs: Any, start: Any, arguments: Any, n_workers: int, on_start: Any) -> Iterator[JobOutcome[Any]]:
         do = start(*arguments)
         for job in jobs:
             on_start(job)
             try:
-                yield Outcome(job, result=do(job))
+                yield JobOutcome(job, result=do(job))
             except FusehashError as error:
-                yield Outcome(job, error=str(error))
+                yield JobOutcome(job, error=str(error))
 
     monkeypatch.setattr(runner, "work_through", here)
 
@@ -149,7 +149,7 @@ def test_a_failure_is_said_and_is_exit_1(bench, folder, tmp_path):
         (("tiny.yaml", "--only", "wings"), "Got 'wings' instead"),
         (("tiny.yaml", "--bits", "24"), "Got 24 instead"),
         (("tiny.yaml", "--seeds", "3"), "has 2 seeds"),
-        (("paper/table2",), "mirflickr25k.npz, mirflickr25k.mat, mirflickr.mat, FLICKR-25K.mat; with --stand-in"),
+        (("paper/table2",), "mirflickr25k.npz, mirflickr25k.mat, mirflickr.mat, FLICKR-25K.mat; use --stand-in"),
     ],
 )
 def test_wrong_words_are_said_before_anything_runs(bench, folder, tmp_path, words, sentence):

@@ -89,7 +89,7 @@ def test_every_line_has_its_name_on_the_chart():
     assert set(names) <= set(texts(chart(*[a_line(name, i) for i, name in enumerate(names)], names="list")))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.floats(0, 200), min_size=1, max_size=20))
 def test_names_never_overlap_and_stay_near(places):
     places = sorted(places)

@@ -21,7 +21,7 @@ def line(made, label):
 
 def record(made, label, n_bits, seed, stage):
     one = line(made, label)
-    return made.store.get(RunSettings(made.dataset.fingerprint, one.method, one.params, n_bits, seed, stage).key)
+    return made.store.get(RunSettings(made.dataset.fingerprint, one.method, one.params, n_bits, seed, stage))
 
 
 @pytest.mark.parametrize("protocol", ["U", "H", "HN", "FN"])
@@ -39,6 +39,7 @@ def test_scores_are_those_of_the_stored_codes(make, protocol, new):
         assert score.n_database == len(items)
 
 
+@pytest.mark.slow
 def test_real_runs_give_what_evaluate_gives(tmp_path):
     """The whole way: a run of the runner, its stored codes, and the numbers of the report."""
     from fusehash.experiments import runner
@@ -95,7 +96,7 @@ def test_every_run_is_measured_once(make, monkeypatch):
     original = metrics.measure
     monkeypatch.setattr(metrics, "measure", lambda r, *a, **k: (seen.append(r.settings.key), original(r, *a, **k))[1])
     [results] = collect(made.spec, made.store)
-    assert sorted(seen) == sorted(set(seen)) == sorted(made.store.keys())
+    assert sorted(seen) == sorted(set(seen)) == sorted(record.settings.key for record in made.store)
     assert results.n_planned == len(seen)
     assert results.missing == []
 

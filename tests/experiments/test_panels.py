@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fusehash.experiments import figures, panels, significance
+from fusehash.experiments import figures, significance
 from fusehash.experiments.metrics import collect
 from fusehash.experiments.tables import map_table
 
@@ -32,7 +32,7 @@ def results_of(made):
 
 def test_the_overview_has_the_best_bar_on_top(make, drawn):
     results = results_of(make(protocols=["U"]))
-    charts = panels.overview(results, map_table(results, "U"))
+    charts = figures.overview(results, map_table(results, "U"))
     assert len(charts) == 2
     bars, settings = drawn[0]
     values = [bar.value for bar in bars]
@@ -46,13 +46,13 @@ def test_the_overview_has_the_best_bar_on_top(make, drawn):
 def test_the_overview_takes_the_length_that_most_lines_have(make, drawn):
     made = make(protocols=["U"], methods=["regression", {"method": "random", "bits": [64]}, {"method": "agsfh"}])
     results = results_of(made)
-    panels.overview(results, map_table(results, "U"))
+    figures.overview(results, map_table(results, "U"))
     assert "32 bits" in drawn[0][1]["title"]
 
 
 def test_objectives_are_divided_by_their_largest_value(make, drawn):
     results = results_of(make(protocols=["U"]))
-    [chart] = panels.convergence(results)
+    [chart] = figures.convergence(results)
     lines = {line.label: line for line in drawn[0][0]}
     assert "CCA + random rotation" not in lines  # has no objective
     # Three seeds with 4, 5 and 6 iterations of the same course: a run that has stopped keeps its last value.
@@ -63,7 +63,7 @@ def test_objectives_are_divided_by_their_largest_value(make, drawn):
 
 def test_convergence_shows_the_lines_that_have_its_length(make, drawn):
     made = make(protocols=["U"], methods=[{"method": "regression", "bits": [32, 64]}, {"method": "agsfh"}])
-    panels.convergence(results_of(made))
+    figures.convergence(results_of(made))
     assert [line.label for line in drawn[0][0]] == ["REG"]
     assert "64 bits" in drawn[0][1]["title"]
 
@@ -71,7 +71,7 @@ def test_convergence_shows_the_lines_that_have_its_length(make, drawn):
 def test_sensitivity_has_a_line_per_direction_and_a_point_per_value(make, drawn):
     made = make(protocols=["U"])
     results = results_of(made)
-    panels.sensitivity(results, "U")
+    figures.sensitivity(results, "U")
     [(lines, settings)] = drawn
     assert [line.label for line in lines] == ["image → text", "text → image"]
     assert settings["x_label"] == "ridge"
@@ -83,7 +83,7 @@ def test_sensitivity_has_a_line_per_direction_and_a_point_per_value(make, drawn)
 
 def test_an_ablation_is_the_difference_to_the_whole_method(make, drawn):
     results = results_of(make(protocols=["U"]))
-    panels.ablation(results, "U")
+    figures.ablation(results, "U")
     lines = {line.label: line for line in drawn[0][0]}
     assert "AGSFH" not in lines
     whole, one = (
@@ -97,7 +97,7 @@ def test_an_ablation_is_the_difference_to_the_whole_method(make, drawn):
 
 def test_times_add_the_views_of_a_query(make, drawn):
     results = results_of(make(protocols=["U"]))
-    panels.times(results)
+    figures.times(results)
     (fit, _), (queries, _) = drawn
     assert list(fit[0].y) == [2.0, 2.0]
     assert list(queries[0].y) == pytest.approx([0.003, 0.003])
@@ -105,8 +105,8 @@ def test_times_add_the_views_of_a_query(make, drawn):
 
 def test_curves_have_every_line_and_its_own_style(make, drawn):
     results = results_of(make(protocols=["U"]))
-    panels.top_n(results, "U")
-    panels.precision_recall(results, "U")
+    figures.top_n(results, "U")
+    figures.precision_recall(results, "U")
     assert len(drawn) == 4
     for lines, settings in drawn:
         assert [line.label for line in lines] == [one.label for one in results.spec.lines]
@@ -118,8 +118,8 @@ def test_curves_have_every_line_and_its_own_style(make, drawn):
 
 def test_without_runs_there_are_no_charts(make, drawn):
     results = results_of(make(protocols=["U"], skip=lambda _: True))
-    assert panels.overview(results, map_table(results, "U")) == []
-    for chart in (panels.top_n, panels.precision_recall, panels.sensitivity, panels.ablation):
+    assert figures.overview(results, map_table(results, "U")) == []
+    for chart in (figures.top_n, figures.precision_recall, figures.sensitivity, figures.ablation):
         assert chart(results, "U") == []
-    assert panels.convergence(results) == panels.times(results) == []
+    assert figures.convergence(results) == figures.times(results) == []
     assert drawn == []

@@ -7,7 +7,8 @@ import hashlib
 import pytest
 
 from fusehash.errors import ParameterError
-from fusehash.experiments.published import TABLES, published
+from fusehash.experiments.spec import PAPER_TABLES as TABLES
+from fusehash.experiments.tables import published
 
 PAPER_METHODS = ("CSGH", "BGDH", "FSH", "RFDH", "JIMFH", "AGSFH")
 I2T, T2I = "image->text", "text->image"

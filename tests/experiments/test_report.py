@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import builtins
 import io
 import re
+import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -13,14 +13,20 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from fusehash.errors import DataError, ParameterError
+from fusehash.errors import DataError, MissingPackageError, ParameterError
 from fusehash.experiments import metrics, report
-from fusehash.experiments.examples import Answer, Example, Item, render_examples
-from fusehash.experiments.findings import find_leader, leader_sentence
+from fusehash.experiments.examples import Answer, Example, ExampleItem
 from fusehash.experiments.metrics import collect
-from fusehash.experiments.report import html_page, terminal_table, write_report
+from fusehash.experiments.report import (
+    find_leader,
+    html_page,
+    leader_sentence,
+    render_examples,
+    terminal_table,
+    write_report,
+)
 from fusehash.experiments.store import ResultStore
-from fusehash.experiments.tables import Block, Cell, Row, Table, map_table
+from fusehash.experiments.tables import Cell, Table, TableBlock, TableRow, map_table
 
 VOID = {"meta", "link", "input", "img", "br"}
 
@@ -183,8 +189,8 @@ def table_of(**means):
     rows = []
     for label, values in means.items():
         cells = tuple(Cell((value,), 1) if value else Cell() for value in values)
-        rows.append(Row(label, "control" if label.startswith("c") else "method", cells, series=object()))
-    return Table("t", "d", "MAP", tuple(range(8, 8 * len(cells) + 8, 8)), (Block("x → y", tuple(rows)),))
+        rows.append(TableRow(label, "control" if label.startswith("c") else "method", cells, series=object()))
+    return Table("t", "d", "MAP", tuple(range(8, 8 * len(cells) + 8, 8)), (TableBlock("x → y", tuple(rows)),))
 
 
 def test_the_leader_has_the_highest_mean():
@@ -260,17 +266,10 @@ def test_a_report_of_no_runs_is_not_written(small, tmp_path):
 
 @pytest.mark.parametrize("package", ["matplotlib", "jinja2"])
 def test_a_missing_package_names_the_extra(small, tmp_path, monkeypatch, package):
-    original = builtins.__import__
-
-    def without(name, *args, **kwargs):
-        if name.partition(".")[0] == package:
-            raise ImportError(name)
-        return original(name, *args, **kwargs)
-
     results = collect(small.spec, small.store)
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, package, None)
     report.environment.cache_clear()
-    with pytest.raises(DataError, match=r"pip install 'fusehash\[bench\]'"):
+    with pytest.raises(MissingPackageError, match=r'pip install "fusehash\[bench\]"'):
         write_report(small.spec, small.store, tmp_path, formats=["html"], results=results)
     assert write_report(small.spec, small.store, tmp_path, formats=["csv", "latex"], results=results)
 
@@ -303,8 +302,10 @@ def photo(kind="JPEG"):
 
 @pytest.fixture
 def example():
-    answers = [Answer(Item(image=photo(), labels=(f"<class {i % 2}>",)), correct=i % 2 == 0) for i in range(12)]
-    return Example(Item(text="a <boat> at sea", labels=("sea",)), tuple(answers), truth=Item(image=photo("PNG")))
+    answers = [Answer(ExampleItem(image=photo(), labels=(f"<class {i % 2}>",)), correct=i % 2 == 0) for i in range(12)]
+    return Example(
+        ExampleItem(text="a <boat> at sea", labels=("sea",)), tuple(answers), truth=ExampleItem(image=photo("PNG"))
+    )
 
 
 def test_wrong_answers_are_framed_and_crossed(example):
@@ -327,13 +328,13 @@ def test_examples_stand_on_the_page(small, example):
 
 def test_an_item_must_have_something_to_show():
     with pytest.raises(DataError, match="image or a text"):
-        Item()
+        ExampleItem()
     with pytest.raises(DataError, match="JPEG or PNG"):
-        Item(image=b"<svg onload='x'>")
+        ExampleItem(image=b"<svg onload='x'>")
 
 
 def test_long_texts_are_cut_at_a_word():
-    snippet = Item(text="word " * 100).snippet
+    snippet = ExampleItem(text="word " * 100).snippet
     assert len(snippet) <= 162
     assert snippet.endswith("word …")
 

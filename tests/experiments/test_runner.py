@@ -22,10 +22,10 @@ from fusehash.datasets import PairedDataset, load, make_paired
 from fusehash.errors import DataError, FusehashError, FusehashWarning, ParameterError
 from fusehash.evaluation import average_precision, evaluate
 from fusehash.experiments import runner
-from fusehash.experiments.runner import Source, State, Summary, compute, describe, find_source, longest_first, run
+from fusehash.experiments.runner import RunState, Source, Summary, compute, describe, find_source, longest_first, run
 from fusehash.experiments.spec import DatasetSpec, Spec, parse_spec, planned
 from fusehash.experiments.store import ResultStore, RunSettings, searched
-from fusehash.experiments.workers import Outcome
+from fusehash.experiments.workers import JobOutcome
 
 PROTOCOLS = ("U", "H", "HN", "FN")
 unix = pytest.mark.skipif(sys.platform == "win32", reason="signals")
@@ -55,7 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def results(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[ResultStore, Summary, list[State]]:
+def results(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[ResultStore, Summary, list[RunState]]:
     """One real run with two processes."""
     store, states = ResultStore(tmp_path_factory.mktemp("results")), []
     return store, run(tiny(), folder, store, workers=2, progress=states.append), states
@@ -65,14 +65,14 @@ def results(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Res
 def inline(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs in this process, for tests that are not about processes."""
 
-    def here(jobs: Any, start: Any, arguments: Any, n_workers: int, on_start: Any) -> Iterator[Outcome[Any]]:
+    def here(jobs: Any, start: Any, arguments: Any, n_workers: int, on_start: Any) -> Iterator[JobOutcome[Any]]:
         do = start(*arguments)
         for job in jobs:
             on_start(job)
             try:
-                yield Outcome(job, result=do(job))
+                yield JobOutcome(job, result=do(job))
             except FusehashError as error:
-                yield Outcome(job, error=str(error))
+                yield JobOutcome(job, error=str(error))
 
     monkeypatch.setattr(runner, "work_through", here)
 
@@ -114,8 +114,8 @@ def check_against_evaluate(store: ResultStore, data: PairedDataset, method: str,
         for views in permutations(record.views, 2):
             score = expected[protocol, f"{views[0]}->{views[1]}"]
             for place, seed in enumerate(seeds):
-                settings = RunSettings(record.fingerprint, method, {}, 16, seed, record.stage(protocol))
-                found = store.get(settings.key)
+                settings = RunSettings(record.fingerprint, method, {}, 16, seed, record.rows.stage(protocol))
+                found = store.get(settings)
                 assert found is not None
                 query, database, query_labels, labels = searched(found, record, protocol, *views)
                 values = average_precision(query, database, (query_labels, labels), k=20, ties="stable")
@@ -193,7 +193,7 @@ def test_a_damaged_result_is_computed_again(folder, tmp_path):
     with pytest.warns(FusehashWarning, match=file.name):
         summary = run(spec, folder, store, workers=1)
     assert (summary.computed, summary.reused) == (1, 0)
-    again = ResultStore(tmp_path).get(good.settings.key)
+    again = ResultStore(tmp_path).get(good.settings)
     assert again is not None
     assert np.array_equal(again.codes["unified"], good.codes["unified"])
 
@@ -209,6 +209,7 @@ def patch_processes(folder: Path, code: str) -> str:
 
 
 @unix
+@pytest.mark.slow
 def test_a_run_that_raises_and_one_that_is_killed_do_not_stop_the_others(folder, tmp_path, monkeypatch):
     code = """
         from fusehash.hashers.controls import RandomRotationHasher as Hasher
@@ -243,6 +244,7 @@ def test_a_run_that_raises_and_one_that_is_killed_do_not_stop_the_others(folder,
 
 
 @unix
+@pytest.mark.slow
 def test_ctrl_c_leaves_no_half_written_file_and_the_next_run_goes_on(folder, tmp_path):
     # The second file that a process writes hangs on its way to the disk, when Ctrl-C comes.
     marker = tmp_path / "writing"
@@ -250,7 +252,7 @@ def test_ctrl_c_leaves_no_half_written_file_and_the_next_run_goes_on(folder, tmp
         usual, calls = os.fsync, []
         def fsync(handle):
             calls.append(handle)
-            if len(calls) == 2:
+            if len(calls) == 3:  # each file is flushed, then its folder
                 Path({str(marker)!r}).write_text(str(os.getpid()))
                 time.sleep(100)
             usual(handle)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import builtins
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fusehash import hashers
-from fusehash.errors import DataError
-from fusehash.experiments.published import published
+from fusehash.errors import DataError, MissingPackageError
 from fusehash.experiments.spec import SECTIONS, SYMBOLS, Spec, load_spec, parse_spec, shipped
+from fusehash.experiments.tables import published
 
 TINY: dict[str, Any] = {"title": "Tiny", "dataset": "small.npz", "methods": ["regression"], "bits": [16]}
 
@@ -129,30 +129,32 @@ paper: 1
         ({"dataset": {"name": "wiki", "stand_in": {"rows": 1}}}, "'stand_in' of data set wiki .* Got 'rows' instead"),
         ({"methods": ...}, "must list 'methods', or a 'sweep'"),
         ({"methods": "regression"}, "'methods' of tiny must be a list"),
-        ({"methods": ["nothing"]}, "must be among agsfh, .* Got 'nothing' instead"),
+        ({"methods": ["nothing"]}, "must be among fusehash, agsfh, .* Got 'nothing' instead"),
         ({"methods": [{"label": "x"}]}, "must have the key 'method'"),
         ({"methods": ["regression", "regression"]}, "must differ. Got 'REG' twice"),
         ({"methods": [{"method": "regression", "color": 1}]}, "Got 'color' instead"),
         ({"methods": [{"method": "regression", "params": {"wings": 1}}]}, "'params' of regression .* Got 'wings'"),
         ({"methods": [{"method": "regression", "params": {"n_bits": 8}}]}, "'params' of regression .* Got 'n_bits'"),
         ({"methods": [{"method": "regression", "params": 3}]}, "must be names and values. Got 3"),
+        ({"methods": [{"method": "agsfh", "params": {"preset": "paper"}}]}, "no key 'preset' any more: AGSFH is the"),
+        ({"methods": [{"method": "fusehash", "params": {"preset": "paper"}}]}, "'preset' any more: use AGSFH"),
         ({"sweep": {"method": "agsfh"}}, "must have the key 'over'"),
         ({"sweep": {"method": "agsfh", "over": {"wings": [1]}}}, "'params' of agsfh .* Got 'wings'"),
         ({"sweep": {"method": "agsfh", "over": {"lambda": ["many"]}}}, "must be numbers. Got 'many'"),
         ({"sweep": {"method": "agsfh", "over": []}}, "must name settings and their values"),
-        ({"bits": [12]}, "positive multiples of 8"),
+        ({"bits": [12]}, "must be a positive multiple of 8, at most 4096. Got 12"),
         ({"bits": 16}, "'bits' of tiny must be a list"),
-        ({"bits": []}, "positive multiples of 8"),
-        ({"seeds": 0}, "a number of seeds"),
-        ({"seeds": [-1]}, "a number of seeds"),
+        ({"bits": []}, "must be a list of numbers"),
+        ({"seeds": 0}, "an integer of at least 1, or a list of seeds"),
+        ({"seeds": [-1]}, "an integer of at least 0. Got -1"),
         ({"protocols": ["U", "X"]}, "among U, H, HN, FN. Got 'X' instead"),
         ({"protocols": []}, "must not be empty"),
         ({"k": 0}, "at least 1, or all"),
         ({"ties": "none"}, "among expected, stable, best, worst"),
         ({"sections": ["fun"]}, "among map, topn"),
         ({"paper": 9}, "among 1, 2, 3"),
-        ({"paper": True}, "must be the number of a printed table. Got True instead"),
-        ({"paper": 1.0}, "must be the number of a printed table. Got 1.0 instead"),
+        ({"paper": True}, "must be an integer of at least 1. Got True instead"),
+        ({"paper": 1.0}, "must be an integer of at least 1. Got 1.0 instead"),
         ({"title": None}, "'title' of tiny must be text. Got None instead"),
         ({"notes": ["a"]}, "'notes' of tiny must be text"),
     ],
@@ -185,20 +187,13 @@ def test_no_such_specification():
 def test_what_is_not_plain_yaml_is_refused(tmp_path: Path, text: str):
     file = tmp_path / "broken.yaml"
     file.write_text(text)
-    with pytest.raises(DataError, match="must be a file of YAML"):
+    with pytest.raises(DataError, match="must be a YAML file"):
         load_spec(file)
 
 
 def test_without_pyyaml_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
-    usual = builtins.__import__
-
-    def without(name: str, *rest: Any, **more: Any) -> Any:
-        if name == "yaml":
-            raise ImportError(name)
-        return usual(name, *rest, **more)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(DataError, match=r"pip install 'fusehash\[bench\]'"):
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    with pytest.raises(MissingPackageError, match=r'pip install "fusehash\[bench\]"'):
         load_spec("paper/table1")
 
 
@@ -208,10 +203,10 @@ def test_without_pyyaml_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
 def test_narrowing():
     spec = load_spec("paper/table1")
     narrow = spec.narrowed(["AGSFH", "regression"], [32, 16], 2)
-    assert [series.label for series in narrow.runs] == ["AGSFH", "FuseHash", "REG"]
+    assert [series.label for series in narrow.runs] == ["AGSFH", "REG"]
     assert (narrow.bits, narrow.seeds) == ((16, 32), (0, 1))
-    assert len(list(narrow.points())) == 3 * 2 * 2
-    assert [one.label for one in spec.narrowed(["agsfh (PAPER)"]).runs] == ["AGSFH"]
+    assert len(list(narrow.points())) == 2 * 2 * 2
+    assert [one.label for one in spec.narrowed(["aGsFh"]).runs] == ["AGSFH"]
     assert spec.narrowed() == spec
 
 

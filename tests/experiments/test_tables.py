@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from fusehash.experiments import exports, significance, tables
+from fusehash.experiments import significance, tables
 from fusehash.experiments.metrics import collect
-from fusehash.experiments.published import published
-from fusehash.experiments.tables import Cell, map_table
+from fusehash.experiments.tables import Cell, map_table, published
 
 
 @pytest.fixture
@@ -75,7 +74,7 @@ def test_missing_seeds_are_told_and_their_column_has_no_marks(make):
     table = map_table(collect(made.spec, made.store)[0], "U")
     found = cell(table, "image → text", "REG", 16)
     assert found.partial
-    assert (len(found.values), found.wanted) == (2, 3)
+    assert (len(found.values), found.n_seeds) == (2, 3)
     assert {row.cells[0].mark for row in table.rows()} == {""}
     assert "best" in {row.cells[1].mark for row in table.rows()}
     assert table.partial
@@ -95,9 +94,9 @@ def test_times_are_tables_too(make):
 def test_printed_times_are_found_for_their_data_set(make):
     made = make(sections=["times"])
     [results] = collect(made.spec, made.store)
-    wanted = replace(results.wanted, name="mirflickr25k")
-    four = replace(results, spec=replace(results.spec, paper=4), wanted=wanted)
-    five = replace(results, spec=replace(results.spec, paper=5), wanted=wanted)
+    requested = replace(results.requested, name="mirflickr25k")
+    four = replace(results, spec=replace(results.spec, paper=4), requested=requested)
+    five = replace(results, spec=replace(results.spec, paper=5), requested=requested)
     assert cell(tables.fit_table(four), "", "AGSFH", 16).printed == 79.2261
     assert cell(tables.encode_table(five), "text → image", "AGSFH", 32).printed == 0.2224
     assert not tables.encode_table(four).has_printed
@@ -118,7 +117,7 @@ def test_seconds_have_three_digits(results, value, expected):
 
 def test_the_terminal_shows_every_line(results):
     console = Console(width=120, record=True, file=io.StringIO())
-    console.print(exports.rich_table(map_table(results, "U")))
+    console.print(tables.rich_table(map_table(results, "U")))
     text = console.export_text()
     for one in results.spec.lines:
         assert one.label in text
@@ -131,7 +130,7 @@ def test_the_terminal_shows_every_line(results):
 
 
 def test_csv_is_tidy_and_complete(results):
-    rows = list(csv.DictReader(io.StringIO(exports.csv_text([results]))))
+    rows = list(csv.DictReader(io.StringIO(tables.csv_text([results]))))
     keys = [tuple(row[name] for name in ("dataset", "label", "protocol", "direction", "bits")) for row in rows]
     assert len(set(keys)) == len(keys)
     lines = [row for row in rows if row["method"] and not row["group"]]
@@ -150,7 +149,7 @@ def test_csv_is_tidy_and_complete(results):
 
 def test_csv_leaves_missing_numbers_empty(make):
     made = make(skip=lambda entry: entry.series.label == "REG")
-    rows = list(csv.DictReader(io.StringIO(exports.csv_text(collect(made.spec, made.store)))))
+    rows = list(csv.DictReader(io.StringIO(tables.csv_text(collect(made.spec, made.store)))))
     lost = [row for row in rows if row["label"] == "REG"]
     assert lost
     assert {row[name] for row in lost for name in ("mean", "std", "values", "fit_seconds", "mark")} == {""}
@@ -160,7 +159,7 @@ def test_csv_leaves_missing_numbers_empty(make):
 
 
 def test_latex_has_the_layout_of_the_paper(results):
-    text = exports.latex_text([map_table(results, "U")])
+    text = tables.latex_text([map_table(results, "U")])
     assert r"\multirow{9}{*}{image $\rightarrow$ text} & AGSFH" in text
     assert r"\cline{3-4}" in text
     assert "16 bits & 32 bits" in text
@@ -176,7 +175,7 @@ def test_latex_has_the_layout_of_the_paper(results):
 
 
 def test_latex_without_tasks_has_one_column_less(results):
-    text = exports.latex_text([tables.fit_table(results)])
+    text = tables.latex_text([tables.fit_table(results)])
     assert r"\begin{tabular}{lcc}" in text
     assert "Tasks" not in text
     assert "Bold" not in text

@@ -16,6 +16,9 @@ from numpy.testing import assert_array_equal
 
 import fusehash as fh
 from fusehash.collection import Collection
+from fusehash.experiments.metrics import collect
+from fusehash.experiments.spec import parse_spec
+from fusehash.experiments.store import ResultStore
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
@@ -90,3 +93,19 @@ def test_an_encoder_file_encodes_as_it_did(folder: Path, name: str) -> None:
     expected = np.load(folder / "encoders.npz")
     encoder = fh.encoders.load(folder / f"{name}.encoder.safetensors")
     np.testing.assert_allclose(encoder.transform(list(expected["texts"])), expected[name], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("folder", [folder for folder in SETS if (folder / "results").exists()], ids=lambda f: f.name)
+def test_a_result_store_gives_the_scores_it_gave(folder: Path) -> None:
+    expected = json.loads((folder / "results.json").read_text())
+    spec, store = parse_spec(write.EXPERIMENT, "golden"), ResultStore(folder / "results")
+    [results] = collect(spec, store)
+    assert results.missing == []
+    assert len(store) == 6
+    assert {record.settings.method for record in store} == {"fusehash", "agsfh", "regression"}
+    for line in spec.lines:
+        for protocol in spec.protocols:
+            for direction in results.directions:
+                score = results.score(line, write.N_BITS, protocol, direction)
+                assert score is not None
+                assert score.mean == expected[f"{line.label} {protocol} {score.direction}"]

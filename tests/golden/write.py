@@ -18,6 +18,14 @@ from fusehash import hashers
 
 HERE = Path(__file__).parent
 N_TRAIN, N_NEW, N_BITS = 160, 24, 16
+EXPERIMENT: dict[str, Any] = {
+    "title": "Golden", "dataset": "small.npz", "bits": [N_BITS], "seeds": 1, "k": 10, "ties": "stable",
+    "methods": [
+        {"label": "FuseHash", "method": "fusehash"},
+        {"label": "AGSFH", "method": "agsfh", "params": {"n_anchors": 20, "max_iter": 3}},
+        {"label": "REG", "method": "regression", "params": {"max_iter": 3}},
+    ],
+}  # fmt: skip
 
 
 def paired_data(seed: int = 7) -> dict[str, np.ndarray]:
@@ -139,6 +147,29 @@ def write_encoders(folder: Path) -> None:
     np.savez_compressed(folder / "encoders.npz", texts=np.array(texts), **arrays)
 
 
+def write_results(folder: Path, data: dict[str, np.ndarray]) -> None:
+    """Stored runs of a small experiment, and their scores."""
+    import tempfile
+
+    from fusehash.experiments import runner
+    from fusehash.experiments.metrics import collect
+    from fusehash.experiments.spec import parse_spec
+    from fusehash.experiments.store import ResultStore
+
+    spec, store = parse_spec(EXPERIMENT, "golden"), ResultStore(folder / "results")
+    with tempfile.TemporaryDirectory() as data_folder:
+        rows = {"train_idx": np.arange(N_TRAIN), "test_idx": np.arange(N_TRAIN, N_TRAIN + N_NEW)}
+        np.savez(Path(data_folder) / "small.npz", **data, **rows)
+        runner.run(spec, data_folder, store, workers=1)
+    [results] = collect(spec, store)
+    points = [(line, name, views) for line in spec.lines for name in spec.protocols for views in results.directions]
+    scores = {}
+    for line, name, views in points:
+        score = results.score(line, N_BITS, name, views)
+        scores[f"{line.label} {name} {'->'.join(views)}"] = score and score.mean
+    (folder / "results.json").write_text(json.dumps(scores, indent=1))
+
+
 def linear_algebra() -> str:
     """The BLAS that NumPy and SciPy use here; with another one, single bits of a new fit may differ."""
     import scipy.linalg  # loads the BLAS of SciPy
@@ -158,6 +189,7 @@ def main(name: str) -> None:
     write_index(folder)
     write_collection(folder)
     write_encoders(folder)
+    write_results(folder, data)
     (folder / "linear_algebra.txt").write_text(linear_algebra() + "\n")
 
 

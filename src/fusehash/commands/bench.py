@@ -15,7 +15,7 @@ from fusehash.commands import inputs
 from fusehash.commands.terminal import SECONDS_BETWEEN_LINES, FusehashGroup, complain, print_json, progress, stdout
 
 if TYPE_CHECKING:
-    from fusehash.experiments.runner import State
+    from fusehash.experiments.runner import RunState
     from fusehash.experiments.spec import Spec
 
 bench_app = typer.Typer(
@@ -73,7 +73,7 @@ def run(
     finished = 0
     with _shown(wanted.name) as show:
 
-        def watch(state: State) -> None:
+        def watch(state: RunState) -> None:
             nonlocal finished
             finished = state.done
             show(state)
@@ -118,9 +118,9 @@ def report(
     seeds: SomeSeeds = None,
 ) -> None:
     """Print a table of SPEC from stored results alone, and write it with its figures as files."""
+    from fusehash.experiments.examples import retrieval_examples
     from fusehash.experiments.metrics import collect
     from fusehash.experiments.report import terminal_table, write_report
-    from fusehash.experiments.retrieved import retrieval_examples
     from fusehash.experiments.store import ResultStore
 
     wanted, store = _spec(spec, only, bits, seeds), ResultStore(results)
@@ -165,7 +165,7 @@ def _spec(name: str, only: list[str] | None, bits: str | None, seeds: int | None
 
 
 @contextmanager
-def _shown(title: str) -> Iterator[Callable[[State], None]]:
+def _shown(title: str) -> Iterator[Callable[[RunState], None]]:
     """Draw on stderr where a run stands: a bar in a terminal, now and then a line elsewhere; failures at once."""
     from rich.console import Console
 
@@ -182,7 +182,7 @@ def _shown(title: str) -> Iterator[Callable[[State], None]]:
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(title, total=None, left="", now="")
 
-        def show(state: State) -> None:
+        def show(state: RunState) -> None:
             running = "; ".join(state.running[:2]) + (" ..." if len(state.running) > 2 else "")
             bar.update(task, completed=state.done, total=state.total, left=_left(state), now=running)
             if state.failure is not None:
@@ -191,12 +191,12 @@ def _shown(title: str) -> Iterator[Callable[[State], None]]:
         yield show
 
 
-def _lines(title: str) -> Callable[[State], None]:
+def _lines(title: str) -> Callable[[RunState], None]:
     import time
 
     last = time.monotonic()
 
-    def show(state: State) -> None:
+    def show(state: RunState) -> None:
         nonlocal last
         if state.failure is not None:
             complain(f"failed: {state.failure}")
@@ -207,7 +207,7 @@ def _lines(title: str) -> Callable[[State], None]:
     return show
 
 
-def _left(state: State) -> str:
+def _left(state: RunState) -> str:
     if state.seconds_left is None:
         return ""
     minutes, seconds = divmod(round(state.seconds_left), 60)

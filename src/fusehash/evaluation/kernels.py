@@ -1,7 +1,7 @@
-"""The loops over database items, compiled: distances, tie groups, shared labels.
+"""Compiled loops over database items (distances, tie groups, shared labels) and, at the end, over queries.
 
-A ranking is held as `levels`: one int32 per database item, smaller is nearer, equal is tied. Everything a metric needs
-is then a histogram over levels, so nothing is ever sorted and memory per query is a few arrays of the database's size.
+A ranking is held as `levels`: one int32 per database item, smaller is nearer, equal is tied. A metric needs only
+a histogram over levels, so that nothing is sorted and memory per query is a few arrays of the database's size.
 Words are stored transposed, (words, n), so that the inner loop runs along items.
 """
 
@@ -10,23 +10,21 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from fusehash.bits import unpack
+from fusehash.evaluation.tie_kernels import expected_ap
 from fusehash.numerics.compiled import compiled
+
+BYTE_SIGNS = unpack(np.arange(256, dtype=np.uint8)[:, None], 8).astype(np.float64)  # the -1 and +1 behind every byte
 
 
 @intrinsic
 def _popcount(typing_context: Any, word: Any) -> Any:
-    """Ones in a 64-bit word: LLVM's ctpop, one instruction on any recent processor."""
-
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        count = builder.module.declare_intrinsic("llvm.ctpop", [ir.IntType(64)])
-        return builder.call(count, arguments)
-
-    return types.uint64(types.uint64), emit
+    """Ones in a 64-bit word: one instruction on any recent processor."""
+    return types.uint64(types.uint64), lambda context, builder, signature, arguments: builder.ctpop(arguments[0])
 
 
 def to_words(packed: NDArray[np.uint8]) -> NDArray[np.uint64]:
@@ -52,7 +50,7 @@ def hamming_levels(query: Any, database: Any, out: Any) -> None:
 def asymmetric_distances(projection: Any, codes: Any, out: Any) -> None:
     """out[i] = -<p, b_i> with b_i in {-1, +1} behind packed codes (n, bytes).
 
-    By one table of 256 sums per byte: quick, and equal codes get equal distances to the last bit, so ties stay ties.
+    One table of 256 sums per byte is fast, and equal codes get bit-identical distances, so that ties stay ties.
     """
     n, width = codes.shape
     table = np.zeros((width, 256))
@@ -62,7 +60,7 @@ def asymmetric_distances(projection: Any, codes: Any, out: Any) -> None:
             for bit in range(8):
                 j = 8 * byte + bit
                 if j < projection.size:
-                    total += -projection[j] if (value >> bit) & 1 else projection[j]
+                    total -= BYTE_SIGNS[value, bit] * projection[j]
             table[byte, value] = total
     for i in range(n):
         total = 0.0
@@ -136,12 +134,41 @@ def share_count(query_masks: Any, masks: Any, out: Any) -> None:
 @compiled()
 def partner_position(levels: Any, partner: Any) -> Any:
     """Counts of items nearer than the partner, tied with it and before it in row order, tied with it (itself too)."""
-    own = levels[partner]
+    level = levels[partner]
     nearer, tied_before, tied = 0, 0, 0
     for i in range(levels.size):
-        if levels[i] < own:
+        if levels[i] < level:
             nearer += 1
-        elif levels[i] == own:
+        elif levels[i] == level:
             tied += 1
             tied_before += i < partner
     return nearer, tied_before, tied
+
+
+@compiled()
+def ap_of_queries(
+    queries: Any, words: Any, n_levels: Any, relevant: Any, k: Any, stable: Any, values: Any, has_relevant: Any
+) -> None:
+    """AP@k of every query (a row of words each) by Hamming distance; ties count as their mean, or in database order."""
+    n = words.shape[1]
+    n_groups = n if stable else n_levels
+    levels = np.empty(n, np.int32)
+    sizes, hits = np.empty(n_groups, np.int64), np.empty(n_groups, np.int64)
+    for q in range(queries.shape[0]):
+        hamming_levels(queries[q], words, levels)
+        if stable:
+            break_ties_in_order(levels, n_levels)
+        sizes[:] = 0
+        hits[:] = 0
+        group_hits(levels, relevant[q], sizes, hits)
+        has_relevant[q] = hits.sum() > 0
+        values[q] = expected_ap(sizes, hits, k)
+
+
+@compiled()
+def partners_of_queries(queries: Any, words: Any, first: Any, positions: Any) -> None:
+    """`partner_position` of queries whose partners start at item `first`, into the columns of (3, queries)."""
+    levels = np.empty(words.shape[1], np.int32)
+    for q in range(queries.shape[0]):
+        hamming_levels(queries[q], words, levels)
+        positions[:, q] = partner_position(levels, first + q)

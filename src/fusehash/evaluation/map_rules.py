@@ -1,4 +1,4 @@
-"""What public codes call "MAP@k", by name. A number can only be compared with another one under the same rule.
+"""What public codes call "MAP@k", by name. Compare two numbers only if they follow the same rule.
 
 All rules share precision@r = relevant items in the first r / r, and differ in which ranks are averaged, by what the sum
 is divided, and over which queries the mean is taken.
@@ -15,19 +15,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fusehash.errors import ParameterError
+from fusehash.parameters import choice
 
 
 @dataclass(frozen=True)
 class MapRule:
     """One meaning of MAP@k.
 
-    cut : "rank": relevant items inside the top k; "hits": the first min(k, all relevant) ones wherever they are
-    default_k : the k of the code it comes from; None is the whole ranking
-    any_k : whether another k can be asked for
-    skip_hopeless : queries without any relevant item in the database are left out of the mean
-    phantom_queries : queries that do not exist and are counted (with AP 0) in the mean
-    source : where it is used
-    definition : one sentence
+    Attributes
+    ----------
+    name, definition, source : str
+        The key in `MAP_RULES`, one sentence, and where the rule is used.
+    cut : {"rank", "hits"}
+        Average over relevant items inside the top k, or over the first min(k, all relevant) ones wherever they are.
+    default_k : int or None
+        The k of the code it comes from; None is the whole ranking.
+    any_k : bool
+        Whether another k is possible.
+    skip_hopeless : bool
+        Leave queries without any relevant item in the database out of the mean.
+    phantom_queries : int
+        Count queries that do not exist (with AP 0) in the mean.
+
+    Examples
+    --------
+    >>> from fusehash.evaluation import MAP_RULES
+    >>> MAP_RULES["E4"].definition
+    'As E1 over the whole ranking, divided by all queries.'
     """
 
     name: str
@@ -87,9 +101,7 @@ MAP_RULES: Mapping[str, MapRule] = MappingProxyType({rule.name: rule for rule in
 
 def get_rule(name: Any, k: int | None, owner: str) -> MapRule:
     """The rule of that name, if it allows this k."""
-    if not isinstance(name, str) or name not in MAP_RULES:
-        raise ParameterError(owner, "rule", "one of " + ", ".join(f'"{rule}"' for rule in MAP_RULES), name)
-    rule = MAP_RULES[name]
+    rule = MAP_RULES[choice(*MAP_RULES).check(owner, "rule", name)]
     if k is not None and not rule.any_k:
         raise ParameterError(owner, "k", f"None for rule {name}, which always averages over the whole ranking", k)
     return rule

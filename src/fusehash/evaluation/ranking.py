@@ -1,24 +1,30 @@
 """From codes to rankings: for one query, the tie groups of the database, nearest first.
 
-Two ways to rank, chosen by what the queries are:
+The type of the queries selects the distance:
 - packed uint8 codes (n, bytes): Hamming distance to the packed database codes;
-- float projections (n, n_bits), "asymmetric": distance -<p, b> to the database codes b in {-1, +1}; the query keeps
-  what its signs would throw away. Ties are equal floats.
+- float projections (n, n_bits), "asymmetric": distance -<p, b> to the database codes b in {-1, +1}. Ties are equal
+  floats.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fusehash.bits import check_codes, n_bytes
-from fusehash.errors import DataError
-from fusehash.evaluation import batch_kernels, kernels
+from fusehash.errors import DataError, ParameterError
+from fusehash.evaluation import kernels
 from fusehash.numerics.parallel import n_cores
+from fusehash.parameters import choice, integer, optional
+
+Ties: TypeAlias = Literal["expected", "stable", "best", "worst"]
+TIES: tuple[Ties, ...] = ("expected", "stable", "best", "worst")
+# How the compiled kernels spell an order inside tie groups; "stable" has no ties left and is its own expectation.
+ORDER: dict[str, int] = {"expected": 0, "stable": 0, "best": 1, "worst": -1}
 
 # Entries of relevance (one byte to eight each) that a block of queries may hold at once, per thread.
 BLOCK_ENTRIES = 1 << 22
@@ -38,7 +44,7 @@ class Ranking:
             packed = check_codes(queries, what="Query codes")
             if packed.shape[1] != self._codes.shape[1]:
                 raise DataError(
-                    "Query and database codes must have the same number of bytes a row. "
+                    "Query and database codes must have equal numbers of bytes per row. "
                     f"Got {packed.shape[1]} and {self._codes.shape[1]}."
                 )
             self._queries = np.ascontiguousarray(kernels.to_words(packed).T)
@@ -64,14 +70,14 @@ class Ranking:
         has_relevant: NDArray[np.bool_],
     ) -> None:
         """AP@k of a block of codes, into their places of `values`."""
-        batch_kernels.ap_of_queries(
+        kernels.ap_of_queries(
             self._queries[block], self._words, self.max_distance + 1, np.ascontiguousarray(relevant), k, stable,
             values[block], has_relevant[block],
         )  # fmt: skip
 
     def partners(self, block: slice, positions: NDArray[np.int64]) -> None:
         """Where the partners of a block of codes stand: nearer, tied before, tied."""
-        batch_kernels.partners_of_queries(self._queries[block], self._words, block.start, positions[:, block])
+        kernels.partners_of_queries(self._queries[block], self._words, block.start, positions[:, block])
 
     def levels(self, query: int, *, stable: bool = False) -> tuple[NDArray[np.int32], int]:
         """A level per item (smaller is nearer, equal is tied) and the number of levels; stable: ranks, without ties."""
@@ -141,3 +147,28 @@ class Ranking:
         if not np.isfinite(projections).all():
             raise DataError("Query projections must be finite numbers. Got NaN or infinity.")
         return np.ascontiguousarray(projections, dtype=np.float64)
+
+
+# -- parameters that metrics share -----------------------------------------------------------------------------------
+
+
+def check_ties(ties: Any, owner: str, allowed: tuple[Ties, ...] = TIES) -> None:
+    """Raise unless `ties` is one of the allowed orders."""
+    choice(*allowed).check(owner, "ties", ties)
+
+
+def check_k(k: Any, owner: str, n_items: int) -> int:
+    """The cut as a number of ranks, at most the size of the database; None is the whole database."""
+    optional(integer(1)).check(owner, "k", k)
+    return n_items if k is None else min(int(k), n_items)
+
+
+def check_ranks(ranks: Any, owner: str, name: str, n_items: int | None = None) -> NDArray[np.int64]:
+    """Cuts as an array of integers >= 1 and, with n_items, at most n_items."""
+    rule = integer(1, n_items, "" if n_items is None else ", the number of database items")
+    listed = list(ranks) if isinstance(ranks, Iterable) else [ranks]
+    for rank in listed or [None]:
+        if not rule.accepts(rank):
+            expected = rule.expected.replace("an integer", "one or more integers")
+            raise ParameterError(owner, name, expected, rank if listed else ranks)
+    return np.array(listed, dtype=np.int64)

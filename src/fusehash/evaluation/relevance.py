@@ -1,6 +1,6 @@
 """Which database items answer a query, and how well: one block of queries at a time.
 
-Relevance can be told in four ways, all of them `Relevant`:
+You can give relevance in four ways, all of them `Relevant`:
 - a pair (query_labels, database_labels) of class numbers, 1-d: relevant = equal class;
 - a pair of 0/1 label matrices (rows, labels), dense or scipy.sparse: relevant = at least one shared label,
   grade = number of shared labels;
@@ -19,20 +19,27 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from fusehash.bits import n_bytes, pack
 from fusehash.errors import DataError
 from fusehash.evaluation import kernels
 
 Relevant: TypeAlias = Any  # a pair of labels, a matrix, a function, or a Relevance
 Matrix: TypeAlias = NDArray[Any]
 
-HOW_TO_TELL = (
+EXPECTED = (
     "Relevance must be a pair (query_labels, database_labels), a matrix (queries, items), "
     "or a function from query rows to such a matrix."
 )
 
 
 class Relevance(ABC):
-    """Yields, for a block of queries, a (block, n_items) matrix of hits (0/1 bytes) or of grades (numbers >= 0)."""
+    """Relevance of a database to queries, one block of queries at a time.
+
+    Parameters
+    ----------
+    n_queries, n_items : int
+        Shape of the whole matrix; a block has the shape (block, n_items).
+    """
 
     def __init__(self, n_queries: int, n_items: int) -> None:
         self.n_queries, self.n_items = n_queries, n_items
@@ -43,7 +50,7 @@ class Relevance(ABC):
 
     @abstractmethod
     def grades(self, block: slice) -> Matrix:
-        """How relevant: the number of shared labels, or the grade that was given."""
+        """How relevant: the number of shared labels, or the grade of the matrix."""
 
 
 class ClassRelevance(Relevance):
@@ -80,29 +87,16 @@ class LabelSetRelevance(Relevance):
         return out
 
 
-class MatrixRelevance(Relevance):
-    """Relevance that was given item by item."""
-
-    def __init__(self, matrix: Any) -> None:
-        super().__init__(*matrix.shape)
-        self._matrix = matrix
-
-    def hits(self, block: slice) -> NDArray[np.uint8]:
-        return _as_hits(self.grades(block))
-
-    def grades(self, block: slice) -> Matrix:
-        return _as_grades(self._matrix[block])
-
-
-class CallbackRelevance(Relevance):
-    """Relevance that is computed when asked for; one call at a time, the function need not be thread-safe."""
+class GradedRelevance(Relevance):
+    """Grades from a function of query rows, which one thread calls at a time; relevant = grade > 0."""
 
     def __init__(self, function: Callable[[NDArray[np.int64]], Any], n_queries: int, n_items: int) -> None:
         super().__init__(n_queries, n_items)
         self._function, self._lock = function, threading.Lock()
 
     def hits(self, block: slice) -> NDArray[np.uint8]:
-        return _as_hits(self.grades(block))
+        grades = self.grades(block)
+        return grades if grades.dtype == np.uint8 else np.greater(grades, 0).view(np.uint8)
 
     def grades(self, block: slice) -> Matrix:
         rows = np.arange(block.start, block.stop, dtype=np.int64)
@@ -117,31 +111,31 @@ class CallbackRelevance(Relevance):
 
 
 def as_relevance(relevant: Relevant, n_queries: int, n_items: int) -> Relevance:
-    """Understand what was given and check that it speaks of these queries and items."""
+    """Relevance of any of the four kinds, checked against the numbers of queries and items."""
     if isinstance(relevant, Relevance):
         relevance = relevant
     elif isinstance(relevant, tuple):
         if len(relevant) != 2:
-            raise DataError(f"{HOW_TO_TELL} Got a tuple of {len(relevant)} instead.")
+            raise DataError(f"{EXPECTED} Got a tuple of {len(relevant)} instead.")
         relevance = _from_labels(*relevant)
     elif callable(relevant):
-        relevance = CallbackRelevance(relevant, n_queries, n_items)
+        relevance = GradedRelevance(relevant, n_queries, n_items)
     else:
         matrix = relevant.tocsr() if sp.issparse(relevant) else _as_array(relevant)
         if matrix.ndim != 2 or matrix.dtype.kind not in "biuf":
-            raise DataError(f"{HOW_TO_TELL} Got {matrix.dtype} of shape {matrix.shape} instead.")
-        relevance = MatrixRelevance(matrix)
+            raise DataError(f"{EXPECTED} Got {matrix.dtype} of shape {matrix.shape} instead.")
+        relevance = GradedRelevance(lambda rows: matrix[rows[0] : rows[-1] + 1], *matrix.shape)
     if (relevance.n_queries, relevance.n_items) != (n_queries, n_items):
         raise DataError(
-            f"Relevance must speak of {n_queries} queries and {n_items} database items, as the codes do. "
+            f"Relevance must cover {n_queries} queries and {n_items} database items, as the codes do. "
             f"Got {relevance.n_queries} and {relevance.n_items} instead."
         )
     return relevance
 
 
-def _as_array(given: Any, expected: str = HOW_TO_TELL) -> Matrix:
+def _as_array(values: Any, expected: str = EXPECTED) -> Matrix:
     try:
-        return np.asarray(given)
+        return np.asarray(values)
     except ValueError:
         raise DataError(f"{expected} Got rows of unequal length.") from None
 
@@ -179,18 +173,18 @@ def _check_labels(labels: Any, whose: str) -> Any:
             f"{whose} labels must be class numbers (n,) or a 0/1 matrix (n, labels). Got shape {matrix.shape} instead."
         )
     if matrix.dtype.kind not in "biuf" or not ((values == 0) | (values == 1)).all():
-        hint = " Class numbers must be given as a 1-d array." if matrix.shape[1] == 1 else ""
+        hint = " Pass class numbers as a 1-d array." if matrix.shape[1] == 1 else ""
         raise DataError(f"A matrix of {whose.lower()} labels must hold only 0 and 1. Got other entries.{hint}")
     return matrix
 
 
 def _label_masks(labels: Any) -> NDArray[np.uint64]:
     """0/1 rows as transposed bit masks (words, n), a few thousand rows at a time."""
-    packed = np.empty((labels.shape[0], -(-labels.shape[1] // 8)), dtype=np.uint8)
+    packed = np.empty((labels.shape[0], n_bytes(labels.shape[1])), dtype=np.uint8)
     for start in range(0, len(packed), 4096):
         rows = labels[start : start + 4096]
         dense = rows.toarray() if sp.issparse(rows) else rows
-        packed[start : start + 4096] = np.packbits(dense != 0, axis=1, bitorder="little")
+        packed[start : start + 4096] = pack(dense)
     return kernels.to_words(packed)
 
 
@@ -203,7 +197,3 @@ def _as_grades(matrix: Any) -> Matrix:
     if grades.dtype.kind != "u" and not (grades >= 0).all():  # false for NaN too
         raise DataError("Grades of relevance must be >= 0. Got a negative grade or NaN.")
     return grades
-
-
-def _as_hits(grades: Matrix) -> NDArray[np.uint8]:
-    return grades if grades.dtype == np.uint8 else np.greater(grades, 0).view(np.uint8)

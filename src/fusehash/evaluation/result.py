@@ -1,4 +1,4 @@
-"""What an evaluation found, together with everything one must know to compare it with another number."""
+"""The result of an evaluation, with everything you need to compare it with other numbers."""
 
 from __future__ import annotations
 
@@ -11,36 +11,51 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fusehash.errors import DataError
+from fusehash.views import Floats
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Score:
     """MAP@k of one protocol and direction.
 
-    per_query : (seeds, queries) average precisions, the raw result; paired tests start from here
-    query_rows : the data set's row of every query
-    n_database : items searched
+    Attributes
+    ----------
+    protocol, query_view, database_view : str
+        What was searched, and how.
+    seeds : tuple of int
+        One fit per seed.
+    per_query : array of float (n_seeds, n_queries)
+        Average precisions; paired tests start from these.
+    query_rows : array of int (n_queries,)
+        The rows of the queries in the data set.
+    n_database : int
+        Number of items searched.
     """
 
     protocol: str
     query_view: str
     database_view: str
     seeds: tuple[int | None, ...]
-    per_query: NDArray[np.float64]
+    per_query: Floats
     query_rows: NDArray[np.intp]
     n_database: int
 
+    def __repr__(self) -> str:
+        return f"Score({self.protocol} {self.direction}: {self.mean:.4f}, {len(self.seeds)} seeds)"
+
     @property
     def direction(self) -> str:
+        """As in "image->text"."""
         return f"{self.query_view}->{self.database_view}"
 
     @property
-    def values(self) -> NDArray[np.float64]:
+    def values(self) -> Floats:
         """MAP of every seed."""
         return self.per_query.mean(axis=1)
 
     @property
     def mean(self) -> float:
+        """Mean over seeds."""
         return float(self.values.mean())
 
     @property
@@ -63,14 +78,20 @@ class Score:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class EvaluationResult:
-    """Scores by protocol and direction.
+    """Scores by protocol and direction; `print` shows them as a table.
 
-    scores : one `Score` per protocol and direction, also as ``result["U", "image->text"]``
-    card : the protocol card: data, split, rules, seeds, model, versions
-    fit_seconds : seconds of every fit, per kind of fit ("train": all training rows, "half": the half for HN and FN)
-    skipped : protocols that were asked for and could not be run, with the reason
+    Attributes
+    ----------
+    scores : tuple of Score
+        One per protocol and direction, also as ``result["U", "image->text"]``.
+    card : mapping
+        The protocol card: data, split, rules, seeds, model, versions.
+    fit_seconds : mapping of str to list of float
+        Seconds of every fit: "train" on all training rows, "half" on the half for HN and FN.
+    skipped : mapping of str to str
+        Protocols that could not be run, with the reason.
     """
 
     scores: tuple[Score, ...]
@@ -78,12 +99,16 @@ class EvaluationResult:
     fit_seconds: Mapping[str, list[float]] = field(default_factory=dict)
     skipped: Mapping[str, str] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        card = self.card
+        return f"EvaluationResult({card['model']} on {card['dataset']}, {len(self.scores)} scores)"
+
     def __getitem__(self, key: tuple[str, str]) -> Score:
         for score in self.scores:
             if (score.protocol, score.direction) == key:
                 return score
-        known = ", ".join(f"{score.protocol} {score.direction}" for score in self.scores)
-        raise DataError(f"The result must hold the protocol and direction {key!r}. It holds: {known}.")
+        keys = ", ".join(f"{score.protocol} {score.direction}" for score in self.scores)
+        raise DataError(f"The result must hold the protocol and direction {key!r}. It holds: {keys}.")
 
     def table(self) -> list[dict[str, Any]]:
         """One plain row per protocol and direction."""

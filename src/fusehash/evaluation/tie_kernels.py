@@ -143,13 +143,13 @@ def worst_ap(sizes: Any, hits: Any, k: Any) -> float:
 
 
 @compiled()
-def _expected_first_hits(a: Any, b: Any, g: Any, r: Any, wanted: Any) -> float:
-    """Expected sum of precisions of the first `wanted` of r relevant items placed at random in slots a+1..a+g.
+def _expected_first_hits(a: Any, b: Any, g: Any, r: Any, n_counted: Any) -> float:
+    """Expected sum of precisions of the first `n_counted` of r relevant items placed at random in slots a+1..a+g.
 
     The i-th sits at slot t with P(t) = C(t-1, i-1) C(g-t, r-i) / C(g, r); P(t+1)/P(t) = t/(t-i+1) (g-t-r+i)/(g-t).
     """
     total = 0.0
-    for i in range(1, wanted + 1):
+    for i in range(1, n_counted + 1):
         low, high = i, g - r + i
         mode = (i - 1) * g // (r - 1) + 1 if r > 1 else 1
         mode = min(max(mode, low), high)
@@ -173,13 +173,13 @@ def _expected_first_hits(a: Any, b: Any, g: Any, r: Any, wanted: Any) -> float:
 @compiled()
 def first_hits_ap(sizes: Any, hits: Any, k: Any, order: Any) -> float:
     """Hit cut (E5). order: 0 expected, 1 best (relevant first), -1 worst (relevant last): the divisor is fixed."""
-    wanted = min(k, hits.sum())
-    if wanted == 0:
+    n_counted = min(k, hits.sum())
+    if n_counted == 0:
         return 0.0
     a, b, total = 0, 0, 0.0
     for j in range(sizes.size):
         g, r = sizes[j], hits[j]
-        take = min(r, wanted - b)
+        take = min(r, n_counted - b)
         if order == 0:
             total += expected_precision_sum(a, b, g, r) if take == r else _expected_first_hits(a, b, g, r, take)
         else:
@@ -188,9 +188,9 @@ def first_hits_ap(sizes: Any, hits: Any, k: Any, order: Any) -> float:
                 total += (b + i) / (a + skipped + i)
         a += g
         b += take
-        if b == wanted:
+        if b == n_counted:
             break
-    return total / wanted
+    return total / n_counted
 
 
 @compiled()

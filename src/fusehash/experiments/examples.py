@@ -1,7 +1,7 @@
-"""Retrieval examples: a query and its first answers side by side, wrong answers framed in red and crossed.
+"""Retrieval examples: a query and its first answers, wrong answers framed in red and crossed, as HTML for the report.
 
-For raw data (photos and texts) only; features cannot be shown. The result is a piece of HTML for the report, with the
-pictures inside it.
+Only raw data (photos and texts) can be shown. The queries are those at the upper quartile, the median and the lower
+quartile of average precision, so that you see good and bad answers.
 """
 
 from __future__ import annotations
@@ -10,16 +10,26 @@ import base64
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from fusehash.errors import DataError
+from fusehash.evaluation import average_precision
+from fusehash.experiments.metrics import Results
+from fusehash.experiments.spec import Series
+from fusehash.experiments.store import DatasetRecord, ResultStore, RunSettings, searched
+from fusehash.search.engines.scan import Scan
+from fusehash.search.rows import CodeRows
 
 SHOWN = 10
-LONGEST_TEXT = 160  # signs of a text that are shown
+LONGEST_TEXT = 160  # characters that are shown
 PICTURES = {b"\xff\xd8\xff": "image/jpeg", b"\x89PNG\r\n\x1a\n": "image/png"}
+QUARTILES = (0.75, 0.5, 0.25)
+MAX_LABELS = 4  # shown per item
 
 
 @dataclass(frozen=True)
-class Item:
-    """Something that can be looked at.
+class ExampleItem:
+    """A picture or a text of an example.
 
     image : a small picture as bytes of a JPEG or PNG file, or None
     text : a snippet, or ""
@@ -34,7 +44,7 @@ class Item:
         if self.image is None and not self.text:
             raise DataError("An item of an example must have an image or a text. Got neither.")
         if self.image is not None:
-            self.picture  # noqa: B018  (says what is wrong now, not when the page is made)
+            self.picture  # noqa: B018  (raise now, not when the page is made)
 
     @property
     def picture(self) -> str | None:
@@ -57,7 +67,7 @@ class Item:
 class Answer:
     """An item that was found, and whether it is relevant to the query."""
 
-    item: Item
+    item: ExampleItem
     correct: bool
 
 
@@ -65,9 +75,9 @@ class Answer:
 class Example:
     """A query, what belongs to it (the other half of its pair; None if unknown), and its answers, nearest first."""
 
-    query: Item
+    query: ExampleItem
     results: tuple[Answer, ...]
-    truth: Item | None = None
+    truth: ExampleItem | None = None
     title: str = ""
     shown: int = field(default=SHOWN)
 
@@ -80,8 +90,56 @@ class Example:
         return sum(answer.correct for answer in self.answers)
 
 
-def render_examples(examples: Sequence[Example]) -> str:
-    """The examples as HTML; everything in them is escaped."""
-    from fusehash.experiments.report import environment
+def retrieval_examples(results: Sequence[Results], store: ResultStore) -> list[Example]:
+    """Examples of every data set with pictures, in both directions, from the first series of its table."""
+    examples = []
+    for one in results:
+        if "examples" in one.spec.sections and one.dataset is not None and len(one.dataset.ends) and one.spec.lines:
+            series = one.spec.lines[0]
+            for query_view, database_view in one.directions:
+                examples += _of(one, one.dataset, series, store, query_view, database_view)
+    return examples
 
-    return environment().get_template("examples.html").render(examples=examples)
+
+def _of(
+    results: Results, dataset: DatasetRecord, series: Series, store: ResultStore, query_view: str, database_view: str
+) -> list[Example]:
+    spec, protocol = results.spec, results.spec.protocols[0]
+    n_bits, seed, stage = max(spec.bits_of(series)), spec.seeds[0], dataset.rows.stage(protocol)
+    record = store.get(RunSettings(dataset.fingerprint, series.method, series.params, n_bits, seed, stage))
+    if record is None:
+        return []
+    queries, database, query_labels, labels = searched(record, dataset, protocol, query_view, database_view)
+    rows = dataset.rows.searched(protocol, seed)
+    scores = average_precision(queries, database, (query_labels, labels), k=spec.k, ties="stable")
+    order = np.argsort(scores, kind="stable")
+    chosen = [int(order[round(share * (len(order) - 1))]) for share in QUARTILES]
+    _, nearest = Scan().search(CodeRows.numbered(database), queries[chosen], min(SHOWN, len(database)))
+    examples = []
+    for query, positions in zip(chosen, nearest, strict=True):
+        row = int(dataset.query[query])
+        answers = tuple(
+            Answer(_item(dataset, answer, database_view), _share_a_label(dataset, row, answer))
+            for answer in map(int, rows[positions])
+        )
+        title = (
+            f"{query_view} finds {database_view}: {series.label}, {n_bits} bits, protocol {protocol}, "
+            f"average precision {scores[query]:.2f}"
+        )
+        truth = _item(dataset, row, database_view)
+        examples.append(Example(_item(dataset, row, query_view), answers, truth, title=title))
+    return examples
+
+
+def _item(dataset: DatasetRecord, row: int, view: str) -> ExampleItem:
+    labels = dataset.labels[row]
+    columns = np.flatnonzero(labels) if labels.ndim else [labels]
+    shown = tuple(dataset.label_names[int(column)] for column in columns[:MAX_LABELS])
+    if view == "image":
+        return ExampleItem(image=dataset.thumbnail(row), labels=shown)
+    return ExampleItem(text=dataset.texts[row], labels=shown)
+
+
+def _share_a_label(dataset: DatasetRecord, a: int, b: int) -> bool:
+    left, right = dataset.labels[a], dataset.labels[b]
+    return bool(np.any(left.astype(bool) & right.astype(bool)) if left.ndim else left == right)

@@ -1,8 +1,8 @@
-"""Charts as inline SVG: readable in black and white, by color-blind people, in light and in dark.
+"""Charts of the report as inline SVG: first which numbers go into which chart, then how they are drawn.
 
-Every line has a color (Okabe and Ito), a marker, a dash pattern and its name at its end. Text stays text. Nothing is
-fetched: a chart takes its font and its neutral colors from the page around it, and its other colors from the page's
-variables --s0 ... --s6, with the color itself to fall back on.
+Charts are readable in black and white, by color-blind people, in light and in dark: every line has a color (Okabe and
+Ito), a marker, a dash pattern and its name at its end. Text stays text. Nothing is fetched: a chart takes its font and
+neutral colors from the page around it, and its other colors from the page's variables --s0 ... --s6.
 """
 
 from __future__ import annotations
@@ -18,20 +18,23 @@ from functools import wraps
 from typing import Any, Literal, ParamSpec, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fusehash.errors import DataError
+from fusehash.experiments import significance
+from fusehash.experiments.metrics import CONVERGENCE_BITS, CURVE_BITS, Direction, Results, bits_for
+from fusehash.experiments.spec import Series
+from fusehash.experiments.tables import MethodKind, Table, arrow, metric_name
+from fusehash.extras import require
+from fusehash.hashers.catalogue import OURS
+from fusehash.views import Floats
 
 P = ParamSpec("P")
-Floats: TypeAlias = NDArray[np.float64]
 Scale: TypeAlias = Literal["linear", "log", "log2", "ordinal"]
-Kind: TypeAlias = Literal["ours", "method", "supervised", "control"]
 
 INK, GRID, QUIET = "#1a1b1c", "#c0c1c2", "#8a8b8c"  # stand for colors of the page
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", INK)
 MARKERS = ("o", "s", "^", "D", "v", "X", "P", "<", ">", "p", "h", "*")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (1.2, 1.4)), (0, (6, 1.5, 1.2, 1.5)), (0, (3, 1, 1, 1, 1, 1)))
-BAR_COLORS: dict[Kind, str] = {"ours": COLORS[0], "method": "#9db7cb", "supervised": COLORS[4], "control": QUIET}
+BAR_COLORS: dict[MethodKind, str] = {"ours": COLORS[0], "method": "#9db7cb", "supervised": COLORS[4], "control": QUIET}
 PAGE_COLORS = {
     INK: "currentColor",
     GRID: "var(--grid, #d5d7da)",
@@ -42,6 +45,9 @@ PAGE_COLORS = {
 WIDTH, HEIGHT, FONT = 400.0, 290.0, 9.5  # points
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 LABEL_STEP = 10.5  # between two names at the ends of lines
+OVERVIEW_BITS = 64
+SMALL = (285.0, 215.0)
+SYMBOLS = {"lambda": "λ", "gamma_1": "γ₁", "gamma_2": "γ₂", "gamma_3": "γ₃"}
 
 
 @dataclass(frozen=True)
@@ -73,8 +79,228 @@ class Bar:
     value: float
     spread: float = math.nan
     printed: float | None = None
-    kind: Kind = "method"
+    kind: MethodKind = "method"
     mark: str = ""
+
+
+# -- which numbers go into which chart -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart and the sentence below it."""
+
+    svg: str
+    caption: str
+
+
+def styles(lines: Sequence[Series]) -> dict[str, Style]:
+    """label -> how it is drawn: the same in every chart of a page."""
+    return {one.label: style(i, strong=one.method in OURS) for i, one in enumerate(lines)}
+
+
+def overview(results: Results, table: Table) -> list[Chart]:
+    """MAP bars of every method at one code length, best first, one chart per direction."""
+    filled = {b: sum(bool(row.cells[i].values) for row in table.rows()) for i, b in enumerate(table.bits)}
+    bits = max(table.bits, key=lambda b: (filled[b], b <= OVERVIEW_BITS, -abs(b - OVERVIEW_BITS)))
+    column = table.bits.index(bits)
+    charts = []
+    for block in table.blocks:
+        bars = []
+        for row in block.rows:
+            cell = row.cells[column]
+            if cell.values:
+                bars.append(Bar(row.label, cell.mean, cell.std, cell.printed, row.kind, cell.mark))
+        if bars:
+            bars.sort(key=lambda bar: -bar.value)
+            svg = bar_chart(bars, title=f"{block.direction}, {bits} bits{_stand_in(results)}", x_label=_what(results))
+            charts.append(Chart(svg, f"{table.what}, {block.direction}, {bits} bits on {results.name}."))
+    return charts
+
+
+def top_n(results: Results, protocol: str) -> list[Chart]:
+    """Precision of the first N, N = 50, 100, ..., 1000."""
+
+    def line(one: Series, look: Style, bits: int, direction: Direction) -> Line | None:
+        values = results.top_n(one, bits, protocol, direction)
+        if values is None:
+            return None
+        ranks = results.ranks(protocol, direction)[: values.shape[1]]
+        n = len(ranks)
+        return Line(one.label, ranks, values.mean(axis=0)[:n], look, spread=_spread(values)[:n])
+
+    text = (
+        "Precision of the first N answers, {direction}, {bits} bits on {name}. Band: one standard deviation over seeds."
+    )
+    return _curve_charts(results, line, text, x_label="N", y_label="precision of the first N")
+
+
+def precision_recall(results: Results, protocol: str) -> list[Chart]:
+    """Precision against recall for Hamming radius 0, 1, 2, ..."""
+
+    def line(one: Series, look: Style, bits: int, direction: Direction) -> Line | None:
+        curve = results.curve(one, bits, protocol, direction)
+        return None if curve is None else Line(one.label, *curve, look)
+
+    text = "Precision against recall within Hamming radius 0 to {bits}, {direction} on {name}."
+    return _curve_charts(results, line, text, x_label="recall", y_label="precision", names="list")
+
+
+def _curve_charts(
+    results: Results, line: Callable[[Series, Style, int, Direction], Line | None], text: str, **how: Any
+) -> list[Chart]:
+    """One chart per direction, with a line per series that has one."""
+    charts, bits = [], _chart_bits(results, CURVE_BITS)
+    for direction in results.directions:
+        lines = [made for one, look in _drawn(results, bits) if (made := line(one, look, bits, direction)) is not None]
+        if lines:
+            svg = line_chart(lines, title=f"{arrow(direction)}, {bits} bits{_stand_in(results)}", **how)
+            charts.append(Chart(svg, text.format(direction=arrow(direction), bits=bits, name=results.name)))
+    return charts
+
+
+def convergence(results: Results) -> list[Chart]:
+    """The objective after every iteration, divided by the number of training pairs and by its largest value."""
+    lines, bits = [], _chart_bits(results, CONVERGENCE_BITS)
+    for one, look in _drawn(results, bits):
+        objectives = [_normalized(values) for values in results.objectives(one, bits) if len(values) > 1]
+        if objectives:
+            mean = _mean_of_unequal(objectives)
+            lines.append(Line(one.label, list(range(1, len(mean) + 1)), mean, look))
+    if not lines:
+        return []
+    title = f"Objective, {bits} bits{_stand_in(results)}"
+    svg = line_chart(lines, title=title, x_label="iteration", y_label="objective / its largest value")
+    text = (
+        f"Objective on {results.name}, {bits} bits, mean over seeds, divided by the number of training pairs and by "
+        "its largest value, as in the paper. Objectives of different methods are different functions."
+    )
+    return [Chart(svg, text)]
+
+
+def sensitivity(results: Results, protocol: str) -> list[Chart]:
+    """MAP against the value of one setting, the others held; one chart per setting, one line per direction and bits."""
+    charts = []
+    groups = dict.fromkeys(one.group for one in results.spec.runs if one.group)
+    for group in groups:
+        points = sorted((one for one in results.spec.runs if one.group == group), key=lambda one: one.x or 0.0)
+        lengths = sorted({b for one in points for b in results.spec.bits_of(one)})
+        lines: list[Line] = []
+        for b in lengths:
+            for direction in results.directions:
+                scores = [(one, results.score(one, b, protocol, direction)) for one in points]
+                values = [(one.x, score) for one, score in scores if one.x is not None and score is not None]
+                if values:
+                    label = arrow(direction) + (f", {b}" if len(lengths) > 1 else "")
+                    y, s = [score.mean for _, score in values], [score.std for _, score in values]
+                    lines.append(Line(label, [x for x, _ in values], y, style(len(lines)), spread=s))
+        if lines:
+            name = SYMBOLS.get(group, group)
+            at = " and ".join(f"{b}" for b in lengths)
+            title = f"{name}, {at} bits{_stand_in(results)}"
+            svg = line_chart(lines, title=title, x_label=name, y_label=_what(results), x_scale="ordinal", size=SMALL)
+            text = f"{_what(results)} on {results.name} for values of {name}, all other settings held."
+            charts.append(Chart(svg, f"{text} Band: one standard deviation over seeds."))
+    return charts
+
+
+def times(results: Results) -> list[Chart]:
+    """Seconds against bits: to fit, and to hash all queries from all their views."""
+    if results.dataset is None:
+        return []
+    views = results.dataset.views
+    charts = []
+    for title, label in (("Training", "seconds to fit"), ("Queries", "seconds to hash all queries")):
+        lines = []
+        for one, look in _drawn(results):
+            bits = results.spec.bits_of(one)
+            if title == "Training":
+                seconds = [results.fit_seconds(one, b) for b in bits]
+            else:
+                seconds = [sum((results.encode_seconds(one, b, v) for v in views), np.zeros(1)) for b in bits]
+            means = [float(values.mean()) if len(values) else math.nan for values in seconds]
+            if np.isfinite(means).any():
+                lines.append(Line(one.label, list(bits), means, look))
+        if lines:
+            head = title + _stand_in(results)
+            svg = line_chart(lines, title=head, x_label="bits", y_label=label, x_scale="log2", y_scale="log")
+            text = f"{label.capitalize()} on {results.name}, one core, mean over seeds"
+            charts.append(Chart(svg, text + ("." if title == "Training" else ", all views together.")))
+    return charts
+
+
+def ablation(results: Results, protocol: str) -> list[Chart]:
+    """MAP of every variant minus that of the whole method, with two standard errors."""
+    lines = results.spec.lines
+    whole = next((one for one in lines if "AGSFH" in (one.label, one.printed) and one.method == "agsfh"), None)
+    if whole is None or len(lines) < 2:
+        return []
+    charts = []
+    for direction in results.directions:
+        drawn = []
+        for one, look in _drawn(results):
+            points = [] if one is whole else _differences(results, one, whole, protocol, direction)
+            if points:
+                y, s = [c.difference for _, c in points], [2.0 * c.error for _, c in points]
+                drawn.append(Line(one.label, [b for b, _ in points], y, look, spread=s))
+        if drawn:
+            title = f"{arrow(direction)}, difference to {whole.label}{_stand_in(results)}"
+            svg = line_chart(
+                drawn, title=title, x_label="bits", y_label=f"difference in {_what(results)}", x_scale="log2", zero=True
+            )
+            text = f"{_what(results)} minus that of {whole.label}, {arrow(direction)} on {results.name}."
+            charts.append(Chart(svg, f"{text} Band: two standard errors over queries and seeds."))
+    return charts
+
+
+def _differences(
+    results: Results, one: Series, whole: Series, protocol: str, direction: Direction
+) -> list[tuple[int, significance.Comparison]]:
+    out = []
+    for b in results.spec.bits_of(one):
+        a, w = results.score(one, b, protocol, direction), results.score(whole, b, protocol, direction)
+        if a is not None and w is not None and a.seeds == w.seeds:
+            out.append((b, significance.compare(a.per_query, w.per_query)))
+    return out
+
+
+def _drawn(results: Results, bits: int | None = None) -> list[tuple[Series, Style]]:
+    """The lines and their styles; with `bits`, those that run with so many."""
+    looks = styles(results.spec.lines)
+    return [(one, looks[one.label]) for one in results.spec.lines if bits is None or bits in results.spec.bits_of(one)]
+
+
+def _chart_bits(results: Results, preferred: int) -> int:
+    """The length that a chart of one length shows: the longest of all up to the preferred one."""
+    return max((bits_for(results.spec, one, preferred) for one in results.spec.lines), default=preferred)
+
+
+def _what(results: Results) -> str:
+    return metric_name(results.spec)
+
+
+def _stand_in(results: Results) -> str:
+    return " (stand-in data)" if results.stand_in else ""
+
+
+def _spread(values: Floats) -> Floats:
+    """Standard deviation over seeds; 0 for one seed."""
+    return values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros(values.shape[1])
+
+
+def _normalized(objective: Floats) -> Floats:
+    """Divided by the number of pairs and then by its largest value, the number of pairs cancels."""
+    largest = float(np.abs(objective).max())
+    return objective / largest if largest > 0 else objective
+
+
+def _mean_of_unequal(series: Sequence[Floats]) -> Floats:
+    """The mean over runs; a run that has stopped keeps its last value."""
+    longest = max(len(values) for values in series)
+    return np.mean([np.concatenate([v, np.full(longest - len(v), v[-1])]) for v in series], axis=0)
+
+
+# -- how they are drawn ----------------------------------------------------------------------------------------------
 
 
 def style(index: int, *, strong: bool = False) -> Style:
@@ -92,10 +318,7 @@ def _plain(draw: Callable[P, str]) -> Callable[P, str]:
 
     @wraps(draw)
     def drawn(*args: P.args, **kwargs: P.kwargs) -> str:
-        try:
-            import matplotlib as mpl
-        except ImportError:
-            raise DataError("Figures need matplotlib. Install it with: pip install 'fusehash[bench]'.") from None
+        mpl = require("matplotlib", "Drawing figures")
         settings = {
             "text.parse_math": False, "svg.fonttype": "none", "svg.hashsalt": "fusehash", "hatch.linewidth": 0.7,
         }  # fmt: skip
@@ -120,7 +343,7 @@ def line_chart(
     names: Literal["ends", "list"] = "ends",
     size: tuple[float, float] = (WIDTH, HEIGHT),
 ) -> str:
-    """Lines with their names at their ends, or in a list beside the plot where all lines end at one place.
+    """Lines with their names at their ends, or in a list next to the plot if all lines end at one point.
 
     markers : about how many markers a line has
     zero : draw y = 0
@@ -134,15 +357,15 @@ def line_chart(
         axes.axhline(0.0, color=INK, linewidth=0.9)
     for line in lines:
         x, y = _points(line)
-        place = np.arange(len(x), dtype=np.float64) if x_scale == "ordinal" else x
+        position = np.arange(len(x), dtype=np.float64) if x_scale == "ordinal" else x
         every = max(1, round(len(x) / markers))
         look = line.style
         if line.spread is not None:
             s = np.nan_to_num(np.asarray(line.spread, dtype=np.float64)[np.isfinite(np.asarray(line.y, dtype=float))])
-            axes.fill_between(place, y - s, y + s, color=look.color, alpha=0.15, linewidth=0)
+            axes.fill_between(position, y - s, y + s, color=look.color, alpha=0.15, linewidth=0)
         axes.plot(
-            place, y, color=look.color, linestyle=look.dash, linewidth=look.width, marker=look.marker, markersize=4.6,
-            markevery=every, markeredgecolor=look.color, markerfacecolor=look.color,
+            position, y, color=look.color, linestyle=look.dash, linewidth=look.width, marker=look.marker,
+            markersize=4.6, markevery=every, markeredgecolor=look.color, markerfacecolor=look.color,
         )  # fmt: skip
     _scale_axes(axes, lines, x_scale, y_scale)
     axes.set_xlabel(x_label, color=INK, labelpad=3)
@@ -161,10 +384,10 @@ def bar_chart(bars: Sequence[Bar], *, title: str, x_label: str, description: str
     longest = max((len(bar.label) for bar in bars), default=0)
     left = 10 + min(0.52 * FONT * longest, 0.42 * width)
     figure, axes = _axes(width, 62 + 15.5 * max(len(bars), 1), left=left, right=44, bottom=34)
-    place = np.arange(len(bars))
+    position = np.arange(len(bars))
     numbers = [bar.value for bar in bars if math.isfinite(bar.value)] + [bar.printed for bar in bars if bar.printed]
     top = max(numbers, default=1.0) or 1.0
-    for at, bar in zip(place, bars, strict=True):
+    for at, bar in zip(position, bars, strict=True):
         value = bar.value if math.isfinite(bar.value) else 0.0
         hollow = bar.kind == "control"
         axes.barh(
@@ -181,7 +404,7 @@ def bar_chart(bars: Sequence[Bar], *, title: str, x_label: str, description: str
             textcoords="offset points", va="center", color=INK, fontsize=FONT - 1,
             fontweight="bold" if bar.mark == "best" else "normal",
         )  # fmt: skip
-    axes.set_yticks(place, [bar.label for bar in bars])
+    axes.set_yticks(position, [bar.label for bar in bars])
     for tick, bar in zip(axes.get_yticklabels(), bars, strict=True):
         tick.set_fontweight("bold" if bar.kind == "ours" else "normal")
     axes.set_ylim(len(bars) - 0.4, -0.6)
@@ -200,8 +423,8 @@ def _names(lines: Sequence[Line]) -> list[str]:
 
 def _points(line: Line) -> tuple[Floats, Floats]:
     x, y = np.asarray(line.x, dtype=np.float64), np.asarray(line.y, dtype=np.float64)
-    known = np.isfinite(y)
-    return x[known], y[known]
+    finite = np.isfinite(y)
+    return x[finite], y[finite]
 
 
 def _axes(width: float, height: float, *, left: float, right: float, bottom: float) -> tuple[Any, Any]:
@@ -246,7 +469,7 @@ def _short(value: float) -> str:
 
 def _name_line_ends(axes: Any, lines: Sequence[Line], x_scale: Scale) -> None:
     """Write every name right of the plot, as near to its line's end as the other names allow."""
-    axes.get_xlim(), axes.get_ylim()  # settles the limits, which are found when first asked for
+    axes.get_xlim(), axes.get_ylim()  # settles the limits, which are computed when first read
     ends = []
     for line in lines:
         x, y = _points(line)
@@ -282,14 +505,14 @@ def _list_names(axes: Any, lines: Sequence[Line]) -> None:
         text.set_fontweight("bold" if line.style.width > 2 else "normal")
 
 
-def _spread_out(places: Sequence[float], step: float, low: float) -> list[float]:
-    """The least squares places in the same order that lie at least `step` apart and not below `low`.
+def _spread_out(positions: Sequence[float], step: float, low: float) -> list[float]:
+    """The least squares positions in the same order that are at least `step` apart and not below `low`.
 
     With z_i = place_i - i step this is isotonic regression: neighbors that collide are pooled at their mean.
     """
     groups: list[tuple[float, int]] = []
-    for i, place in enumerate(places):
-        groups.append((place - i * step, 1))
+    for i, position in enumerate(positions):
+        groups.append((position - i * step, 1))
         while len(groups) > 1 and groups[-2][0] > groups[-1][0]:
             (a, n), (b, m) = groups[-2:]
             groups[-2:] = [((a * n + b * m) / (n + m), n + m)]

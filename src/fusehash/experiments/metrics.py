@@ -1,27 +1,26 @@
-"""From stored runs to numbers: every run is read once, and everything that the report shows is computed from it then.
+"""From stored runs to numbers: every run is read once, and everything that the report shows is computed then.
 
-`collect` walks through the runs that a specification asks for. What is not in the store is missing, never refitted.
+`collect` reads the runs of a specification. Runs that are not in the store are reported as missing, never refitted.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import permutations
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fusehash.errors import DataError, FusehashError
-from fusehash.evaluation import Score, average_precision, precision_at, precision_recall_by_radius
+from fusehash.evaluation import METRICS, Score
+from fusehash.evaluation.protocols import Progress, StageName
 from fusehash.experiments.spec import DatasetSpec, Planned, Series, Spec, planned
-from fusehash.experiments.store import DatasetRecord, ResultStore, RunRecord, RunSettings, Stage, searched
+from fusehash.experiments.store import DatasetRecord, ResultStore, RunRecord, RunSettings, searched
+from fusehash.views import Floats
 
-Floats: TypeAlias = NDArray[np.float64]
-Progress: TypeAlias = Callable[[int, int, str], None]
 Search: TypeAlias = tuple[str, str, str]  # protocol, query view, database view
 Direction: TypeAlias = tuple[str, str]  # query view, database view
 
@@ -31,41 +30,39 @@ CURVE_BITS, CONVERGENCE_BITS = 32, 64  # as in the paper's figures, where the sp
 
 @dataclass(frozen=True, eq=False)
 class RunMetrics:
-    """What the report needs of one run: `precision` is that of the first N, `curve` recall and precision by radius."""
+    """Metrics of one run: `precision` of the first N, `curve` recall and precision by radius; `record` has no codes."""
 
     ap: dict[Search, Floats]
     n_items: dict[Search, int]
     precision: dict[Search, Floats]
     curve: dict[Search, tuple[Floats, Floats]]
-    objective: Floats | None
-    fit_seconds: float
-    encode_seconds: dict[str, float]
-    versions: dict[str, str]
-    created: str
-    warnings: list[str]
+    record: RunRecord
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Results:
     """The numbers of a specification on one of its data sets.
 
-    wanted : the data set as the specification names it
-    dataset : what the store knows of it; None where it holds no run on it
+    requested : the data set as the specification names it
+    dataset : what the store holds of it; None if it holds no run on it
     runs : key -> metrics of the run
     plan : the runs that the specification asks for, with their keys (None: the method cannot be imported)
     """
 
     spec: Spec
-    wanted: DatasetSpec
+    requested: DatasetSpec
     dataset: DatasetRecord | None = None
     runs: Mapping[str, RunMetrics] = field(default_factory=dict)
     plan: tuple[tuple[Planned, str | None], ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Results({self.spec.name} on {self.name}, {len(self.runs)} of {self.n_planned} runs)"
 
     @property
     def name(self) -> str:
         """The data set, with a warning where it is generated."""
         if self.dataset is None:
-            return self.wanted.name
+            return self.requested.name
         marked = not self.dataset.stand_in or "stand-in" in self.dataset.name
         return self.dataset.name if marked else f"{self.dataset.name} (stand-in data)"
 
@@ -90,22 +87,22 @@ class Results:
         return len({key or _name(entry) for entry, key in self.plan})
 
     @cached_property
-    def _by_point(self) -> dict[tuple[str, int, int, Stage], RunMetrics]:
+    def _by_point(self) -> dict[tuple[str, int, int, StageName], RunMetrics]:
         return {
             (entry.series.label, entry.settings.n_bits, entry.settings.seed, entry.settings.stage): self.runs[key]
             for entry, key in self.plan
             if key is not None and key in self.runs
         }
 
-    def of(self, series: Series, n_bits: int, stage: Stage = "train") -> dict[int, RunMetrics]:
+    def of(self, series: Series, n_bits: int, stage: StageName = "train") -> dict[int, RunMetrics]:
         """seed -> run, for the seeds that are there."""
-        found = {seed: self._by_point.get((series.label, n_bits, seed, stage)) for seed in self.spec.seeds}
-        return {seed: run for seed, run in found.items() if run is not None}
+        runs = {seed: self._by_point.get((series.label, n_bits, seed, stage)) for seed in self.spec.seeds}
+        return {seed: run for seed, run in runs.items() if run is not None}
 
     def _searches(self, series: Series, n_bits: int, search: Search) -> dict[int, RunMetrics]:
         if self.dataset is None:
             return {}
-        runs = self.of(series, n_bits, self.dataset.stage(search[0]))
+        runs = self.of(series, n_bits, self.dataset.rows.stage(search[0]))
         return {seed: run for seed, run in runs.items() if search in run.ap}
 
     def score(self, series: Series, n_bits: int, protocol: str, direction: Direction) -> Score | None:
@@ -127,8 +124,8 @@ class Results:
     def top_n(self, series: Series, n_bits: int, protocol: str, direction: Direction) -> Floats | None:
         """Precision of the first N (seeds, N) for N in `ranks`; None where there is none."""
         search = (protocol, *direction)
-        found = [run.precision[search] for run in self._searches(series, n_bits, search).values() if run.precision]
-        return np.stack(found) if found else None
+        values = [run.precision[search] for run in self._searches(series, n_bits, search).values() if run.precision]
+        return np.stack(values) if values else None
 
     def ranks(self, protocol: str, direction: Direction) -> list[int]:
         """The N of `top_n`: up to the size of what is searched."""
@@ -139,44 +136,44 @@ class Results:
     def curve(self, series: Series, n_bits: int, protocol: str, direction: Direction) -> tuple[Floats, Floats] | None:
         """Recall and precision by Hamming radius, each the mean over the seeds that retrieve something."""
         search = (protocol, *direction)
-        found = [run.curve[search] for run in self._searches(series, n_bits, search).values() if run.curve]
-        if not found:
+        curves = [run.curve[search] for run in self._searches(series, n_bits, search).values() if run.curve]
+        if not curves:
             return None
-        return _known_mean([recall for recall, _ in found]), _known_mean([precision for _, precision in found])
+        return _finite_mean([recall for recall, _ in curves]), _finite_mean([precision for _, precision in curves])
 
     def objectives(self, series: Series, n_bits: int) -> list[Floats]:
         """The objective of every seed, where the method has one."""
-        return [run.objective for run in self.of(series, n_bits).values() if run.objective is not None]
+        return [run.record.objective for run in self.of(series, n_bits).values() if run.record.objective is not None]
 
     def fit_seconds(self, series: Series, n_bits: int) -> Floats:
         """Seconds of the fit on all training rows, one value per seed."""
-        return np.array([run.fit_seconds for run in self.of(series, n_bits).values()])
+        return np.array([run.record.fit_seconds for run in self.of(series, n_bits).values()])
 
     def encode_seconds(self, series: Series, n_bits: int, view: str) -> Floats:
         """Seconds to encode all queries from one view, one value per seed."""
         runs = self.of(series, n_bits).values()
-        return np.array([run.encode_seconds[view] for run in runs if view in run.encode_seconds])
+        return np.array([run.record.encode_seconds[view] for run in runs if view in run.record.encode_seconds])
 
     def notes(self) -> dict[str, list[str]]:
-        """label -> what its runs warned of, each sentence once."""
-        said: dict[str, dict[str, None]] = {}
+        """label -> the warnings of its runs, each sentence once."""
+        notes: dict[str, dict[str, None]] = {}
         for entry, key in self.plan:
-            for sentence in self.runs[key].warnings if key is not None and key in self.runs else ():
-                said.setdefault(entry.series.label, {})[sentence] = None
-        return {label: list(sentences) for label, sentences in said.items()}
+            for sentence in self.runs[key].record.warnings if key is not None and key in self.runs else ():
+                notes.setdefault(entry.series.label, {})[sentence] = None
+        return {label: list(sentences) for label, sentences in notes.items()}
 
 
 def collect(spec: Spec, store: ResultStore, progress: Progress | None = None) -> list[Results]:
     """Read every run of a specification that is in the store, and compute what its report needs."""
     plans = []
-    for wanted in spec.datasets:
-        dataset = store.find_dataset(wanted.name, wanted.options)
+    for requested in spec.datasets:
+        dataset = store.find_dataset(requested.name, requested.options)
         plan = () if dataset is None else tuple((entry, _key(entry.settings)) for entry in planned(spec, dataset))
-        plans.append((wanted, dataset, plan))
+        plans.append((requested, dataset, plan))
     total = sum(len({key for _, key in plan if key}) for _, _, plan in plans)
     step = 0
     out = []
-    for wanted, dataset, plan in plans:
+    for requested, dataset, plan in plans:
         runs: dict[str, RunMetrics] = {}
         lost: set[str] = set()
         for entry, key in plan:
@@ -185,12 +182,12 @@ def collect(spec: Spec, store: ResultStore, progress: Progress | None = None) ->
             if progress is not None:
                 progress(step, total, f"{entry.series.label}, {entry.settings.n_bits} bits")
             step += 1
-            record = store.get(key)
+            record = store.get(entry.settings)
             if record is None:
                 lost.add(key)
             else:
                 runs[key] = measure(record, dataset, spec, curves=_wants_curves(spec, entry))
-        out.append(Results(spec, wanted, dataset, runs, plan))
+        out.append(Results(spec, requested, dataset, runs, plan))
     return out
 
 
@@ -202,7 +199,7 @@ def measure(record: RunRecord, dataset: DatasetRecord, spec: Spec, *, curves: bo
     curve: dict[Search, tuple[Floats, Floats]] = {}
     ties: Any = spec.ties
     for protocol in spec.protocols:
-        if dataset.stage(protocol) != record.settings.stage:
+        if dataset.rows.stage(protocol) != record.settings.stage:
             continue
         for direction in permutations(dataset.views, 2):
             search = (protocol, *direction)
@@ -211,26 +208,15 @@ def measure(record: RunRecord, dataset: DatasetRecord, spec: Spec, *, curves: bo
             except DataError:  # the method gave no such codes
                 continue
             labels = (query_labels, item_labels)
-            ap[search] = average_precision(queries, items, labels, k=spec.k, ties=ties)
+            ap[search] = METRICS["map"].compute(queries, items, labels, k=spec.k, ties=ties)
             n_items[search] = len(items)
             ranks = [n for n in TOP_N if n <= len(items)]
             if curves and "topn" in spec.sections and ranks:
-                precision[search] = precision_at(queries, items, labels, n=ranks, ties=ties)
+                precision[search] = METRICS["precision"].compute(queries, items, labels, n=ranks, ties=ties)
             if curves and "pr" in spec.sections:
-                found = precision_recall_by_radius(queries, items, labels, n_bits=record.settings.n_bits)
-                curve[search] = found.recall, found.precision
-    return RunMetrics(
-        ap=ap,
-        n_items=n_items,
-        precision=precision,
-        curve=curve,
-        objective=record.objective,
-        fit_seconds=record.fit_seconds,
-        encode_seconds=record.encode_seconds,
-        versions=record.versions,
-        created=record.created,
-        warnings=record.warnings,
-    )
+                points = METRICS["precision_recall"].compute(queries, items, labels, n_bits=record.settings.n_bits)
+                curve[search] = points.recall, points.precision
+    return RunMetrics(ap, n_items, precision, curve, replace(record, codes={}))
 
 
 def bits_for(spec: Spec, series: Series, preferred: int) -> int:
@@ -256,11 +242,8 @@ def _name(entry: Planned) -> str:
     return json.dumps([settings.method, settings.params, settings.n_bits, settings.seed, settings.stage])
 
 
-def _known_mean(values: list[Floats]) -> Floats:
-    """The mean over the first axis of what is not NaN; NaN where nothing is known."""
+def _finite_mean(values: list[Floats]) -> Floats:
+    """The mean over the first axis of what is not NaN; NaN if nothing is."""
     stacked = np.stack(values)
-    known = np.isfinite(stacked)
-    count = known.sum(axis=0)
-    return np.divide(
-        np.where(known, stacked, 0.0).sum(axis=0), count, out=np.full(count.shape, np.nan), where=count > 0
-    )
+    count = np.isfinite(stacked).sum(axis=0)
+    return np.divide(np.nansum(stacked, axis=0), count, out=np.full(count.shape, np.nan), where=count > 0)

@@ -1,7 +1,7 @@
-"""Run a specification: plan, leave out what is stored, fit the rest in parallel, store each result as it is finished.
+"""Run a specification: plan, skip what is stored, fit the rest in parallel, store each result when it is finished.
 
-Every process fits on one core, so that times compare and codes are the same on every machine. The data set is loaded
-once in every process and must have the fingerprint that was planned with.
+Every process fits on one core, so that times are comparable and codes are the same on every machine. Every process
+loads the data set once, and its fingerprint must be the one of the plan.
 """
 
 from __future__ import annotations
@@ -17,17 +17,16 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from fusehash.datasets import PairedDataset, PhotoDataset, load, make_paired
 from fusehash.datasets.loading import BENCHMARKS
-from fusehash.errors import DataError, FusehashWarning, ParameterError
-from fusehash.evaluation.coding import fused, hashed
-from fusehash.evaluation.protocols import Split, halves
+from fusehash.errors import DataError, FusehashWarning
+from fusehash.evaluation.protocols import ProtocolRows, StageCodes, fit_rows
 from fusehash.experiments.spec import DatasetSpec, Planned, Series, Spec, planned
 from fusehash.experiments.store import DatasetRecord, ResultStore, RunRecord, RunSettings, now, versions
 from fusehash.experiments.workers import work_through
 from fusehash.numerics.parallel import n_cores
+from fusehash.parameters import integer, optional
 
 WARM_UP_ROWS = 120
 THUMBNAIL_SIDE = 128
@@ -50,7 +49,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a run of a specification did."""
+    """The outcome of running a specification."""
 
     computed: int
     reused: int
@@ -59,13 +58,13 @@ class Summary:
 
 
 @dataclass(frozen=True)
-class State:
-    """Where a run of a specification stands.
+class RunState:
+    """Progress of running a specification.
 
     done, total : runs, of those that were not stored already
     reused : runs that were
     running : what is being computed now
-    seconds_left : a guess from the runs so far; None before there are any
+    seconds_left : estimated from the runs so far; None before the first
     failure : the run that has just failed
     """
 
@@ -96,24 +95,23 @@ def run(
     data_folder: str | Path | None,
     store: ResultStore,
     workers: int | None = None,
-    progress: Callable[[State], None] | None = None,
+    progress: Callable[[RunState], None] | None = None,
     stand_in: bool = False,
     again: bool = False,
 ) -> Summary:
-    """Compute whatever the specification asks for and the store does not hold.
+    """Compute the runs of a specification that the store does not hold.
 
     Parameters
     ----------
     data_folder : the folder of the data sets; None as for `datasets.load`
     workers : processes, one core each; None for all cores
     progress : called whenever a run starts or ends
-    stand_in : generated data of the same shape in place of a data set that is not on this machine
+    stand_in : use generated data of the same shape for a data set that is not on this machine
     again : compute also what is stored
 
-    On Ctrl-C everything that is finished stays, nothing is left half-written, and the same call goes on from there.
+    After Ctrl-C, finished runs stay, nothing is half-written, and the same call continues from there.
     """
-    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
-        raise ParameterError("run", "workers", "a whole number of at least 1, or None", workers)
+    optional(integer(1)).check("run", "workers", workers)
     started = time.monotonic()
     folder = None if data_folder is None else Path(data_folder)
     sources = [find_source(dataset, folder, stand_in=stand_in) for dataset in spec.datasets]  # all, before any is read
@@ -121,12 +119,12 @@ def run(
     for source in sources:
         record = describe(source)
         store.put_dataset(record)
-        wanted: dict[str, Planned] = {}
-        for one in planned(spec, record):
-            wanted.setdefault(one.settings.key, one)
-        missing = [one for key, one in wanted.items() if again or not store.has(key)]
-        reused += len(wanted) - len(missing)
-        jobs += [_Job(one, source, record.name) for one in longest_first(missing)]
+        runs: dict[str, Planned] = {}
+        for entry in planned(spec, record):
+            runs.setdefault(entry.settings.key, entry)
+        missing = [entry for entry in runs.values() if again or not store.has(entry.settings)]
+        reused += len(runs) - len(missing)
+        jobs += [_Job(entry, source, record.name) for entry in longest_first(missing)]
     watch = _Watch(len(jobs), reused, min(workers or n_cores(), max(len(jobs), 1)), progress)
     with closing(work_through(jobs, Bench, (store.folder,), watch.n_workers, watch.begin)) as outcomes:
         for outcome in outcomes:
@@ -135,26 +133,26 @@ def run(
 
 
 def find_source(spec: DatasetSpec, folder: Path | None, *, stand_in: bool) -> Source:
-    """The data set itself, or its stand-in where that was asked for and the data set is not there."""
+    """The data set, or its stand-in if `stand_in` and the data set is missing."""
     benchmark = BENCHMARKS.get(spec.name.lower())
     if benchmark is None:
         where = Path(spec.name) if folder is None else folder / spec.name
-        found, looked_for = where.exists() or spec.name == "paired", f"there is no {where}"
+        exists, looked_for = where.exists() or spec.name == "paired", f"there is no {where}"
     else:
         where = folder if folder is not None else Path(os.environ.get("FUSEHASH_DATA", "."))
         there = {file.name.lower() for file in where.iterdir()} if where.is_dir() else set()
-        found = where.is_file() or any(file.lower() in there for file in benchmark.files)
+        exists = where.is_file() or any(file.lower() in there for file in benchmark.files)
         looked_for = f"{where} holds none of {', '.join(benchmark.files)}"
-    if found:
+    if exists:
         return Source(spec, folder, stand_in=False)
     if stand_in and spec.stand_in is not None:
         return Source(spec, None, stand_in=True)
-    hint = "; with --stand-in, generated data of the same shape takes its place" if spec.stand_in is not None else ""
+    hint = "; use --stand-in for generated data of the same shape" if spec.stand_in is not None else ""
     raise DataError(f"The data set {spec.name} is not here: {looked_for}{hint}.")
 
 
 def describe(source: Source) -> DatasetRecord:
-    """Load a data set and keep what metrics need."""
+    """Load a data set and return what metrics need of it."""
     dataset = source.load()
     if dataset.views.present:
         raise DataError(f"Every view of {dataset.name} must be present in every row here. Some are missing.")
@@ -175,12 +173,12 @@ def describe(source: Source) -> DatasetRecord:
         options=source.spec.options,
         source=source.spec.name,
         created=now(),
-        **_to_look_at(dataset),
+        **_previews(dataset),
     )
 
 
-def _to_look_at(dataset: PairedDataset) -> dict[str, Any]:
-    """Captions and thumbnails of raw data; features cannot be looked at."""
+def _previews(dataset: PairedDataset) -> dict[str, Any]:
+    """Captions and thumbnails of raw data."""
     if not isinstance(dataset, PhotoDataset):
         return {}
     pictures = dataset.thumbnails(THUMBNAIL_SIDE)
@@ -194,7 +192,7 @@ def _to_look_at(dataset: PairedDataset) -> dict[str, Any]:
 
 def longest_first(runs: Iterable[Planned]) -> list[Planned]:
     """Long codes and whole training sets first, so that no long run is left alone at the end."""
-    return sorted(runs, key=lambda one: (-one.settings.n_bits, one.settings.stage != "train"))
+    return sorted(runs, key=lambda entry: (-entry.settings.n_bits, entry.settings.stage != "train"))
 
 
 @dataclass(frozen=True)
@@ -216,20 +214,20 @@ class _Job:
 
 
 class _Watch:
-    """Counts what is done, what runs, and how long the rest will take."""
+    """Counts finished and running jobs, and estimates the time that is left."""
 
-    def __init__(self, total: int, reused: int, n_workers: int, progress: Callable[[State], None] | None) -> None:
+    def __init__(self, total: int, reused: int, n_workers: int, progress: Callable[[RunState], None] | None) -> None:
         self.computed = 0
         self.failed: list[Failure] = []
         self.n_workers = n_workers
         self._total, self._reused, self._progress = total, reused, progress
         self._running: list[_Job] = []
         self._started = time.monotonic()
-        self._tell()
+        self._report()
 
     def begin(self, job: _Job) -> None:
         self._running.append(job)
-        self._tell()
+        self._report()
 
     def end(self, job: _Job, error: str | None) -> None:
         self._running.remove(job)
@@ -240,20 +238,20 @@ class _Watch:
             s = job.settings
             failure = Failure(job.series.label, s.n_bits, s.seed, s.stage, job.dataset, error)
             self.failed.append(failure)
-        self._tell(failure)
+        self._report(failure)
 
-    def _tell(self, failure: Failure | None = None) -> None:
+    def _report(self, failure: Failure | None = None) -> None:
         if self._progress is None:
             return
         done = self.computed + len(self.failed)
         each = (time.monotonic() - self._started) / done if done else None
         left = None if each is None else each * (self._total - done)
         running = tuple(str(job) for job in self._running)
-        self._progress(State(done, self._total, self._reused, running, left, failure))
+        self._progress(RunState(done, self._total, self._reused, running, left, failure))
 
 
 class Bench:
-    """What a process keeps between runs: the data set, and which methods it has warmed up."""
+    """What a process keeps between runs: the data set, and the methods that are warmed up."""
 
     def __init__(self, folder: Path) -> None:
         self._store = ResultStore(folder)
@@ -273,8 +271,8 @@ class Bench:
 
     def _load(self, job: _Job) -> PairedDataset:
         if self._dataset is None or self._source != job.source:
-            self._dataset = None  # the old one goes before the new one comes
-            with warnings.catch_warnings():  # the planning process has said them already
+            self._dataset = None  # free the old one before loading the new one
+            with warnings.catch_warnings():  # the planning process has shown them already
                 warnings.simplefilter("ignore", FusehashWarning)
                 dataset = job.source.load()
             if dataset.fingerprint != job.settings.dataset:
@@ -284,50 +282,36 @@ class Bench:
 
 
 def compute(settings: RunSettings, dataset: PairedDataset, *, warm_up: bool = False) -> RunRecord:
-    """Fit once and encode all that any protocol searches.
+    """Fit once and encode everything that any protocol searches.
 
     Parameters
     ----------
-    warm_up : fit a few rows before, so that no time holds what is done once in a process (imports, compilation)
+    warm_up : fit a few rows before, so that times do not contain imports and compilation
     """
     model = _model(settings)
     if warm_up:
         _warm_up(settings, dataset)
-    views = dataset.views
-    train = dataset.train.astype(np.intp)
-    learn, rest = (train, train) if settings.stage == "train" else halves(train, settings.seed)
-    pairs, labels = views.rows(learn), dataset.labels[learn]
-    with warnings.catch_warnings(record=True) as said:
+    views, rows = dataset.views, ProtocolRows(dataset.train.astype(np.intp), dataset.query, dataset.database)
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", FusehashWarning)
-        started = time.perf_counter()
-        model.fit(pairs, labels)
-        fit_seconds = time.perf_counter() - started
-    codes: dict[str, NDArray[Any]] = {}
+        fit_seconds = fit_rows(model, views, dataset.labels, rows.learned(settings.stage, settings.seed))
+    codes = StageCodes(model, views, rows, settings.stage, settings.seed)
     encode_seconds = {}
     for view in views.names:
         model.encode(views[view][dataset.query[:1]], view=view)
         started = time.perf_counter()
-        codes[f"query:{view}"] = hashed(model.encode, views, dataset.query, view)
+        codes[f"query:{view}"]
         encode_seconds[view] = time.perf_counter() - started
-        codes[f"hashed:{view}"] = hashed(model.encode, views, rest, view)
-    if settings.stage == "half":
-        codes["fused"] = fused(model, views, rest)
-    else:
-        codes["unified"] = model.codes_
-        new = Split(train, dataset.query, dataset.database).new
-        if new.size:
-            codes["new:fused"] = fused(model, views, new)
-            codes.update({f"new:hashed:{view}": hashed(model.encode, views, new, view) for view in views.names})
     objective = getattr(model, "objective_", None)
     return RunRecord(
         settings=settings,
-        codes=codes,
+        codes={name: codes[name] for name in codes.names()},
         objective=None if objective is None else np.asarray(objective, dtype=np.float64),
         fit_seconds=fit_seconds,
         encode_seconds=encode_seconds,
         versions=versions(),
         created=now(),
-        warnings=[str(entry.message) for entry in said if issubclass(entry.category, FusehashWarning)],
+        warnings=[str(entry.message) for entry in caught if issubclass(entry.category, FusehashWarning)],
     )
 
 
@@ -335,8 +319,8 @@ def _model(settings: RunSettings) -> Any:
     from fusehash import hashers
 
     model = hashers.make(settings.method, n_bits=settings.n_bits, **settings.params)
-    given = {"random_state": settings.seed, "n_threads": 1}
-    return model.set_params(**{name: value for name, value in given.items() if name in model.get_params(deep=False)})
+    fixed = {"random_state": settings.seed, "n_threads": 1}
+    return model.set_params(**{name: value for name, value in fixed.items() if name in model.get_params(deep=False)})
 
 
 def _warm_up(settings: RunSettings, dataset: PairedDataset) -> None:
@@ -346,5 +330,5 @@ def _warm_up(settings: RunSettings, dataset: PairedDataset) -> None:
         try:
             model = _model(settings).fit(dataset.views.rows(some), dataset.labels[some])
             model.encode_fused(dataset.views.rows(some[:1]))
-        except Exception:  # settings that want more rows than these; the run itself will tell if something is wrong
+        except Exception:  # settings that need more rows than these; the run itself reports real errors
             return

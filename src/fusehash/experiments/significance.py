@@ -29,7 +29,7 @@ Floats: TypeAlias = NDArray[np.float64]
 Mark: TypeAlias = Literal["best", "shared", ""]
 
 ALPHA = 0.05
-# Said wherever a table has marks.
+# Shown with every table that has marks.
 SENTENCE = (
     "Bold: ahead of every other row of its column by a paired test over queries and seeds "
     "(two-sided, Holm-corrected, level 0.05). Underlined: the highest mean and all that this test cannot tell from it."
@@ -103,7 +103,7 @@ def _paired_test(d: Floats) -> tuple[Floats, Floats, Floats]:
     mean = d.mean(axis=(1, 2))
     by_seed, by_query = d.mean(axis=2) - mean[:, None], d.mean(axis=1) - mean[:, None]
     noise = d - mean[:, None, None] - by_seed[:, :, None] - by_query[:, None, :]
-    # Each part is a mean square over S Q; its degrees of freedom stand beside it.
+    # Each part is a mean square over S Q; `freedom` holds its degrees of freedom.
     parts = np.stack(
         [
             (by_seed**2).sum(axis=1) / (S * max(S - 1, 1)),

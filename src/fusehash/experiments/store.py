@@ -1,10 +1,10 @@
-"""Raw results on disk, one file a run, found by what was run: codes, times, objective; metrics come later.
+"""Raw results on disk, one file per run, found by their settings: codes, times, objective. Metrics come later.
 
-    RESULTS/datasets/<fingerprint>.safetensors    labels and rows of a data set
-    RESULTS/runs/<key[:2]>/<key>.safetensors      what one fit gave
+    RESULTS/datasets/<fingerprint>.safetensors                           labels and rows of a data set
+    RESULTS/runs/wiki/fusehash-64bits-seed0-<8 hex>.safetensors          the result of one fit
 
-A key is the SHA-256 of everything that decides a run (`RunSettings`), so that equal runs are never computed twice and a
-changed setting never finds an old result. Files are written whole or not at all; no code is ever loaded from them.
+The hex digits start the key: the SHA-256 of everything that decides a run (`RunSettings`), so that equal runs are never
+computed twice and a changed setting never finds an old result. Files are written whole or not at all.
 """
 
 from __future__ import annotations
@@ -13,27 +13,39 @@ import hashlib
 import json
 import platform
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime, timezone
 from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fusehash.errors import DataError, warn
-from fusehash.evaluation.protocols import PROTOCOLS, Split, halves
-from fusehash.files import write_atomically
+from fusehash.errors import DataError, ModelFileError, warn
+from fusehash.evaluation import PROTOCOLS
+from fusehash.evaluation.protocols import ProtocolRows, StageName
+from fusehash.files import FileFormat
+from fusehash.views import Floats
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
-Stage: TypeAlias = Literal["train", "half"]
 
-VERSION = 1
-# Constructor arguments that are no settings of the method: the run has fields for them, or they do not change codes.
+RUN_FILE = FileFormat("fusehash-run", 2, "run")
+DATASET_FILE = FileFormat("fusehash-dataset", 2, "data set record")
+# Constructor arguments that are not settings of the method: a run has fields for them, or they do not change codes.
 NOT_SETTINGS = ("n_bits", "random_state", "n_threads", "callback")
+# In files of format 1, AGSFH and FuseHash were one method with these defaults; preset "paper" was AGSFH.
+FORMAT_1_AGSFH: dict[str, Any] = {
+    "ablation": None, "affinity_weight": 0.01, "anchors": "random", "approximation_weight": 0.01, "as_printed": False,
+    "device": None, "dtype": None, "exact_clusters": False, "feature_map": "auto", "fusion": "mean",
+    "graph_weight": "auto", "hash_ridge": "auto", "inner_max_iter": 50, "inner_tol": 0.0001, "kernel_width": "auto",
+    "latent_weight": "auto", "max_iter": 20, "missing": "error", "n_anchors": "auto", "n_clusters": "auto",
+    "n_kernel_anchors": "auto", "n_neighbors": "auto", "n_refinements": 0, "n_rotation_steps": 50, "nested": None,
+    "preset": None, "rank": "auto", "regression_weight": 300.0, "ridge": "auto", "smoothness": 10.0,
+    "spectral_power": "auto", "spectrum_rows": 50000, "tol": 1e-05, "view_weights": "auto",
+}  # fmt: skip
 
 
 @cache
@@ -53,7 +65,7 @@ class RunSettings:
     dataset : fingerprint of the data set
     method, params : the method by name and its settings; those that are left out are the method's defaults
     n_bits, seed : length of the codes, random_state of the method
-    stage : "train" learns from all training rows, "half" from a seeded half of them (`evaluation.protocols.halves`)
+    stage : "train" learns from all training rows, "half" from a seeded half of them (`evaluation.protocols`)
     """
 
     dataset: str
@@ -61,17 +73,42 @@ class RunSettings:
     params: dict[str, Any]
     n_bits: int
     seed: int
-    stage: Stage
+    stage: StageName
 
     @cached_property
     def key(self) -> str:
-        """SHA-256 (hex) of the settings, defaults included: who writes out a default finds the same run.
+        """SHA-256 (hex) of the settings, defaults included, so that spelling out a default finds the same run.
 
-        Where nothing is random, all seeds are one run; not so for "half", whose rows are drawn with the seed.
+        If nothing is random, all seeds are one run; except for "half", whose rows are drawn with the seed.
         """
-        defaults, seeded = _settings_of(self.method)
-        content = {**asdict(self), "params": {**defaults, **self.params}}
-        if self.stage == "train" and not seeded:
+        defaults, _ = _settings_of(self.method)
+        return self._digest(self.method, {**defaults, **self.params})
+
+    @property
+    def format_1_key(self) -> str:
+        """The key of the same run in files of format 1."""
+        if self.method not in ("agsfh", "fusehash"):
+            return self.key
+        settings = {**_settings_of(self.method)[0], **self.params}
+        if self.method == "agsfh":
+            settings["preset"] = "paper"
+            settings["ridge"] = self.params.get("ridge", "auto")
+        return self._digest("agsfh", {**FORMAT_1_AGSFH, **settings})
+
+    @property
+    def file_name(self) -> str:
+        """As in fusehash-64bits-seed0-half-0a1b2c3d.safetensors."""
+        seed = f"-seed{self.seed}" if self._depends_on_seed else ""
+        half = "-half" if self.stage == "half" else ""
+        return f"{self.method}-{self.n_bits}bits{seed}{half}-{self.key[:8]}.safetensors"
+
+    @property
+    def _depends_on_seed(self) -> bool:
+        return self.stage == "half" or _settings_of(self.method)[1]
+
+    def _digest(self, method: str, params: dict[str, Any]) -> str:
+        content = {**asdict(self), "method": method, "params": params}
+        if not self._depends_on_seed:
             del content["seed"]
         return hashlib.sha256(canonical_json(content).encode()).hexdigest()
 
@@ -91,41 +128,41 @@ def _canonical(value: Any) -> Any:
     return value
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class RunRecord:
-    """What one fit gave.
+    """The result of one fit.
 
-    codes : packed codes by what they are codes of. Stage "train": "unified" (the training rows, as learned),
-        "hashed:<view>" (the training rows from one view), "query:<view>"; where the database has rows outside training,
-        also "new:fused" and "new:hashed:<view>". Stage "half": "fused" and "hashed:<view>" (the searched half),
-        "query:<view>".
-    objective : value after every iteration, where the method has one
+    codes : packed codes by name (see `evaluation.protocols.StageCodes`)
+    objective : value after every iteration, if the method has one
     fit_seconds : of the fit alone, on one core
     encode_seconds : view -> seconds to encode all query rows from it, on one core
-    versions : of what computed it
+    versions : of fusehash and the packages that computed it
     created : ISO time
-    warnings : sentences that the method said while fitting
+    warnings : sentences that the method warned of while fitting
     """
 
     settings: RunSettings
     codes: Arrays
-    objective: NDArray[np.float64] | None
+    objective: Floats | None
     fit_seconds: float
     encode_seconds: dict[str, float]
     versions: dict[str, str]
     created: str
     warnings: list[str] = field(default_factory=list)
 
+    def __repr__(self) -> str:
+        return f"RunRecord({self.settings.file_name})"
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class DatasetRecord:
     """What metrics need of a data set: labels and rows, not features.
 
     labels : int64 class numbers (1-d), or a uint8 0/1 matrix
     train, query, database : row numbers
-    source, options : what `datasets.load` was asked for; stand_in : generated data took its place
-    texts, thumbnails, ends, label_names : of raw data, what a reader can look at: the caption of every row, JPEG files
-        one after the other with the place where each ends, and the labels in words
+    source, options : the arguments of `datasets.load`; stand_in : whether generated data replaced it
+    texts, thumbnails, ends, label_names : for raw data, the caption of every row, JPEG files one after the other with
+        the position where each ends, and the names of the labels
     """
 
     fingerprint: str
@@ -146,6 +183,9 @@ class DatasetRecord:
     ends: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     label_names: Sequence[str] = ()
 
+    def __repr__(self) -> str:
+        return f"DatasetRecord({self.name}, {self.n_rows} rows)"
+
     def thumbnail(self, row: int) -> bytes:
         """The picture of a row as a JPEG file."""
         start = int(self.ends[row - 1]) if row else 0
@@ -156,25 +196,9 @@ class DatasetRecord:
         return list(self.n_features)
 
     @cached_property
-    def new(self) -> NDArray[np.intp]:
-        """Database rows that training does not see."""
-        return Split(*(rows.astype(np.intp) for rows in (self.train, self.query, self.database))).new
-
-    def searched(self, protocol: str, seed: int) -> NDArray[np.intp]:
-        """The rows that a protocol searches; the seed draws the halves of the training rows."""
-        train = self.train.astype(np.intp)
-        if not PROTOCOLS[protocol].new_items:
-            return train
-        return self.new if self.new.size else halves(train, seed)[1]
-
-    def stages(self, protocols: Iterable[str]) -> tuple[Stage, ...]:
-        """The fits that protocols need: new items need one of their own where the database is the training rows."""
-        wanted: set[Stage] = {self.stage(protocol) for protocol in protocols}
-        return tuple(stage for stage in ("train", "half") if stage in wanted)
-
-    def stage(self, protocol: str) -> Stage:
-        """The fit that a protocol searches."""
-        return "half" if PROTOCOLS[protocol].new_items and not self.new.size else "train"
+    def rows(self) -> ProtocolRows:
+        """The rows as the protocols use them."""
+        return ProtocolRows(*(rows.astype(np.intp) for rows in (self.train, self.query, self.database)))
 
 
 def searched(
@@ -183,26 +207,20 @@ def searched(
     """Query codes, database codes, query labels and database labels of one protocol and direction."""
     if protocol not in PROTOCOLS:
         raise DataError(f"The protocol must be one of {', '.join(PROTOCOLS)}. Got {protocol!r} instead.")
-    if record.settings.dataset != dataset.fingerprint:
+    settings, stage = record.settings, dataset.rows.stage(protocol)
+    if settings.dataset != dataset.fingerprint:
         raise DataError(f"The run must be of data set {dataset.fingerprint[:12]}. It is of another one.")
-    rule, stage = PROTOCOLS[protocol], dataset.stage(protocol)
-    if record.settings.stage != stage:
-        raise DataError(
-            f"Protocol {protocol} needs a run of stage '{stage}' here. Got stage '{record.settings.stage}' instead."
-        )
-    name = f"hashed:{database_view}" if rule.codes == "hashed" else rule.codes
-    if rule.new_items and stage == "train":
-        name = f"new:{name}"
-    rows = dataset.searched(protocol, record.settings.seed)
-    codes = [record.codes.get(f"query:{query_view}"), record.codes.get(name)]
-    for wanted, found, n_rows in zip(
-        (f"query:{query_view}", name), codes, (dataset.query.size, rows.size), strict=True
-    ):
-        if found is None:
-            raise DataError(f"The run must hold the codes '{wanted}'. It holds: {', '.join(record.codes)}.")
-        if len(found) != n_rows:
-            raise DataError(f"The codes '{wanted}' must be of {n_rows} rows. Got {len(found)} instead.")
-    return codes[0], codes[1], dataset.labels[dataset.query], dataset.labels[rows]  # type: ignore[return-value]
+    if settings.stage != stage:
+        raise DataError(f"Protocol {protocol} needs a run of stage '{stage}' here. Got stage '{settings.stage}'.")
+    names = (f"query:{query_view}", PROTOCOLS[protocol].code_name(stage, database_view))
+    rows = [dataset.rows.coded(name, stage, settings.seed) for name in names]
+    for name, expected in zip(names, rows, strict=True):
+        if name not in record.codes:
+            raise DataError(f"The run must hold the codes '{name}'. It holds: {', '.join(record.codes)}.")
+        if len(record.codes[name]) != len(expected):
+            n_codes = len(record.codes[name])
+            raise DataError(f"The codes '{name}' must be of {len(expected)} rows. Got {n_codes} instead.")
+    return record.codes[names[0]], record.codes[names[1]], dataset.labels[rows[0]], dataset.labels[rows[1]]
 
 
 class ResultStore:
@@ -210,79 +228,89 @@ class ResultStore:
 
     Parameters
     ----------
-    folder : where the files are; made when the first is written
+    folder : str or Path
+        Where the files are; created when the first is written.
     """
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         if self.folder.exists() and not self.folder.is_dir():
             raise DataError(f"The folder of results must be a folder. '{folder}' is a file.")
-        self._told: set[Path] = set()
+        self._damaged: set[Path] = set()
+        self._subfolders: dict[str, str] = {}
+
+    def __repr__(self) -> str:
+        return f"ResultStore('{self.folder}')"
 
     # -- runs ----------------------------------------------------------------------------------------------------
 
     def put(self, record: RunRecord) -> None:
-        """Write a run; an older one of the same settings stays until the new one is complete."""
+        """Write a run; an earlier one of the same settings stays until the new one is complete."""
         arrays = {f"codes/{name}": codes for name, codes in record.codes.items()}
         if record.objective is not None:
             arrays["objective"] = np.asarray(record.objective, dtype=np.float64)
-        facts = {
-            "key": record.settings.key,
-            "settings": asdict(record.settings),
-            "fit_seconds": record.fit_seconds,
-            "encode_seconds": record.encode_seconds,
-            "versions": record.versions,
-            "created": record.created,
-            "warnings": record.warnings,
-        }
-        _write(self._run_file(record.settings.key), "fusehash-run", facts, arrays)
+        facts = {name: value for name, value in vars(record).items() if name not in ("codes", "objective")}
+        facts |= {"key": record.settings.key, "settings": asdict(record.settings)}
+        name = record.settings.file_name
+        path = next(self.folder.glob(f"runs/*/{name}"), self._folder_of(record.settings.dataset) / name)
+        _write(path, RUN_FILE, facts, arrays)
 
-    def get(self, key: str) -> RunRecord | None:
-        """The run with this key, or None."""
-        found = self._read(self._run_file(key), "fusehash-run", key)
-        if found is None:
-            return None
-        facts, arrays = found
-        return RunRecord(
-            settings=RunSettings(**facts["settings"]),
-            codes={name.removeprefix("codes/"): codes for name, codes in arrays.items() if name.startswith("codes/")},
-            objective=arrays.get("objective"),
-            **{name: facts[name] for name in ("fit_seconds", "encode_seconds", "versions", "created", "warnings")},
-        )
+    def get(self, settings: RunSettings) -> RunRecord | None:
+        """The run with these settings, or None."""
+        path = self._run_file(settings)
+        record = None if path is None else self._run(path)
+        return record if record is not None and record.settings.key == settings.key else None
 
-    def has(self, key: str) -> bool:
-        """Whether there is an intact run with this key."""
-        return self.get(key) is not None
-
-    def keys(self) -> list[str]:
-        """The keys of all run files."""
-        return sorted(file.stem for file in self.folder.glob("runs/*/*.safetensors") if _is_digest(file.stem))
+    def has(self, settings: RunSettings) -> bool:
+        """Whether there is an intact run with these settings."""
+        return self.get(settings) is not None
 
     def __iter__(self) -> Iterator[RunRecord]:
-        for key in self.keys():
-            record = self.get(key)
+        for path in self._run_files():
+            record = self._run(path)
             if record is not None:
                 yield record
 
     def __len__(self) -> int:
-        return len(self.keys())
+        return len(self._run_files())
+
+    def _run(self, path: Path) -> RunRecord | None:
+        content = self._read(path, RUN_FILE)
+        if content is None:
+            return None
+        facts, arrays = content
+        codes = {name.removeprefix("codes/"): array for name, array in arrays.items() if name.startswith("codes/")}
+        return RunRecord(codes=codes, objective=arrays.get("objective"), **facts)
+
+    def _run_files(self) -> list[Path]:
+        files = self.folder.glob("runs/*/*.safetensors")
+        return sorted(file for file in files if re.fullmatch("(.+-[0-9a-f]{8}|[0-9a-f]{64})", file.stem))
+
+    def _run_file(self, settings: RunSettings) -> Path | None:
+        """The file of a run in the folder of any data set, or under its key (format 1)."""
+        named_by_key = (f"{key[:2]}/{key}.safetensors" for key in (settings.key, settings.format_1_key))
+        files = [*self.folder.glob(f"runs/*/{settings.file_name}"), *(self.folder / "runs" / n for n in named_by_key)]
+        return next((file for file in files if file.is_file()), None)
+
+    def _folder_of(self, fingerprint: str) -> Path:
+        """The folder of the runs on a data set, named after it."""
+        if fingerprint not in self._subfolders:
+            dataset = self._dataset(fingerprint)
+            self._subfolders[fingerprint] = fingerprint[:12] if dataset is None else slug(dataset.name)
+        return self.folder / "runs" / self._subfolders[fingerprint]
 
     # -- data sets -----------------------------------------------------------------------------------------------
 
     def put_dataset(self, record: DatasetRecord) -> None:
         """Write the labels and rows of a data set."""
-        names = ("labels", "train", "query", "database", "thumbnails", "ends")
-        facts = {name: value for name, value in vars(record).items() if name not in (*names, "new")}
-        facts["key"] = record.fingerprint
-        _write(
-            self._dataset_file(record.fingerprint),
-            "fusehash-dataset",
-            facts,
-            {name: getattr(record, name) for name in names},
-        )
+        content = {column.name: getattr(record, column.name) for column in fields(record)}
+        arrays = {name: value for name, value in content.items() if isinstance(value, np.ndarray)}
+        facts = {name: value for name, value in content.items() if name not in arrays}
+        _write(self._dataset_file(record.fingerprint), DATASET_FILE, {**facts, "key": record.fingerprint}, arrays)
+        self._subfolders[record.fingerprint] = slug(record.name)
 
     def dataset(self, fingerprint: str) -> DatasetRecord:
-        """The data set with this fingerprint; DataError where there is none."""
+        """The data set with this fingerprint; raise DataError if there is none."""
         record = self._dataset(fingerprint)
         if record is None:
             raise DataError(f"{self.folder} must hold the data set {fingerprint[:12]}. It does not.")
@@ -290,87 +318,79 @@ class ResultStore:
 
     def datasets(self) -> list[DatasetRecord]:
         """Every data set, the last used first."""
-        files = self.folder.glob("datasets/*.safetensors")
-        found = [self._dataset(file.stem) for file in sorted(files) if _is_digest(file.stem)]
-        return sorted((record for record in found if record is not None), key=lambda record: record.created)[::-1]
+        files = sorted(self.folder.glob("datasets/*.safetensors"))
+        records = [self._dataset(file.stem) for file in files if re.fullmatch("[0-9a-f]{64}", file.stem)]
+        return sorted((record for record in records if record is not None), key=lambda record: record.created)[::-1]
 
     def find_dataset(self, source: str, options: dict[str, Any]) -> DatasetRecord | None:
         """The data set that a specification names: the last used one, real data before a stand-in; None if none."""
-        fit = [one for one in self.datasets() if one.source == source and one.options == options]
-        return min(fit, key=lambda one: one.stand_in, default=None)
+        matches = [record for record in self.datasets() if record.source == source and record.options == options]
+        return min(matches, key=lambda record: record.stand_in, default=None)
 
     def _dataset(self, fingerprint: str) -> DatasetRecord | None:
-        found = self._read(self._dataset_file(fingerprint), "fusehash-dataset", fingerprint)
-        if found is None:
-            return None
-        facts, arrays = found
-        content: dict[str, Any] = {name: value for name, value in facts.items() if name != "key"} | arrays
-        return DatasetRecord(**content)
-
-    # -- files ---------------------------------------------------------------------------------------------------
-
-    def _run_file(self, key: str) -> Path:
-        return self.folder / "runs" / key[:2] / f"{key}.safetensors"
+        content = self._read(self._dataset_file(fingerprint), DATASET_FILE)
+        return None if content is None else DatasetRecord(**content[0] | content[1])
 
     def _dataset_file(self, fingerprint: str) -> Path:
         return self.folder / "datasets" / f"{fingerprint}.safetensors"
 
-    def _read(self, path: Path, kind: str, key: str) -> tuple[dict[str, Any], Arrays] | None:
+    def _read(self, path: Path, kind: FileFormat) -> tuple[dict[str, Any], Arrays] | None:
         if not path.is_file():
             return None
         try:
-            return _read(path, kind, key)
-        except Exception:  # foreign bytes can go wrong in any way
-            if path not in self._told:
-                self._told.add(path)
-                warn(f"{path} is damaged or foreign and counts as missing; it may be deleted.")
+            return _read(path, kind)
+        except ModelFileError:
+            if path not in self._damaged:
+                self._damaged.add(path)
+                warn(f"{path} is damaged or foreign and counts as missing; you can delete it.")
             return None
 
 
-def _write(path: Path, kind: str, facts: dict[str, Any], arrays: Arrays) -> None:
-    from safetensors.numpy import save
-
-    whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+def _write(path: Path, kind: FileFormat, facts: dict[str, Any], arrays: Arrays) -> None:
     text = json.dumps(facts, allow_nan=False)
-    metadata = {"format": kind, "version": str(VERSION), "facts": text, "sha256": _digest(text, whole)}
-    content = save(whole, metadata=metadata)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, lambda file: file.write(content))
+    kind.write(path, {"facts": text, "arrays": arrays, "sha256": _checksum(text, arrays)})
 
 
-def _read(path: Path, kind: str, key: str) -> tuple[dict[str, Any], Arrays]:
-    from safetensors import safe_open
-
-    with safe_open(str(path), framework="np") as file:
-        metadata = file.metadata() or {}
-        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    facts = json.loads(metadata["facts"])
-    good = metadata["format"] == kind and int(metadata["version"]) <= VERSION and facts["key"] == key
-    if not good or metadata["sha256"] != _digest(metadata["facts"], arrays):
-        raise ValueError("not what was written")
+def _read(path: Path, kind: FileFormat) -> tuple[dict[str, Any], Arrays]:
+    with kind.reading(path) as (written_as, content):
+        if written_as == 1:
+            text, arrays = content.documents["facts"], content.arrays
+        else:
+            text, arrays = content["facts"], content["arrays"]
+        facts = json.loads(text)
+        key = facts.pop("key")
+        if not path.stem.endswith((key, f"-{key[:8]}")) or content["sha256"] != _checksum(text, arrays):
+            raise ValueError("The file is not what was written.")
+        if "settings" in facts:
+            settings = facts["settings"]
+            if written_as == 1 and settings["method"] == "agsfh" and settings["params"].pop("preset", None) is None:
+                settings["method"] = "fusehash"
+            facts["settings"] = RunSettings(**settings)
     return facts, arrays
 
 
-def _digest(text: str, arrays: Arrays) -> str:
-    """Over everything in a file: a safetensors header alone does not notice a flipped bit."""
+def _checksum(text: str, arrays: Arrays) -> str:
+    """Over everything in a file: a safetensors header alone does not detect a flipped bit."""
     digest = hashlib.sha256(text.encode())
     for name in sorted(arrays):
-        array = arrays[name]
+        array = np.ascontiguousarray(arrays[name])
         digest.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode())
         digest.update(array.data if array.size else b"")
     return digest.hexdigest()
 
 
-def _is_digest(text: str) -> bool:
-    return re.fullmatch("[0-9a-f]{64}", text) is not None
+def slug(text: str) -> str:
+    """Text as the name of a file."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
 @cache
 def versions() -> dict[str, str]:
-    """What computes results here."""
-    packages = {name: version(name) for name in ("numpy", "scipy", "numba")}
+    """The versions that compute results here."""
     from fusehash import __version__
 
+    packages = {name: version(name) for name in ("numpy", "scipy", "numba")}
     return {
         "fusehash": __version__,
         **packages,

@@ -1,7 +1,7 @@
-"""A few processes that work through a list of jobs; one that dies takes only its own job with it.
+"""A few processes that work through a list of jobs; a process that dies loses only its job.
 
-concurrent.futures gives up the whole pool when one of its processes is killed, without saying whose job it was. Here
-every process has a pipe of its own: the job of a dead one is known, and another process takes its place.
+concurrent.futures abandons the whole pool when one process is killed, and does not say which job it had. Here every
+process has its own pipe, so that the job of a dead process is known and another process replaces it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from typing import Any, Generic, TypeVar
 
 Job = TypeVar("Job")
 
-PATIENCE = 10.0  # seconds that a process gets to tidy up before it is killed
+SECONDS_TO_EXIT = 10.0  # for a process to clean up before it is killed
 
 
 @dataclass(frozen=True)
-class Outcome(Generic[Job]):
-    """How a job ended: its result, or the sentence that says why there is none."""
+class JobOutcome(Generic[Job]):
+    """How a job ended: its result, or an error as one sentence."""
 
     job: Job
     result: Any = None
@@ -45,7 +45,7 @@ def work_through(
     arguments: tuple[Any, ...],
     n_workers: int,
     on_start: Callable[[Job], None] | None = None,
-) -> Generator[Outcome[Job], None, None]:
+) -> Generator[JobOutcome[Job], None, None]:
     """Yield the outcome of every job as it ends.
 
     Parameters
@@ -53,39 +53,39 @@ def work_through(
     jobs : taken in this order
     start : called once in every process as start(*arguments); returns the function that does a job
     n_workers : processes at a time
-    on_start : called when a job is given to a process
+    on_start : called when a process gets a job
 
-    An exception of a job is an outcome. When the caller stops early or is interrupted (Ctrl-C), the processes are ended
-    and everything that they had begun is undone by their own cleaning up.
+    An exception of a job is an outcome. If the caller stops early or is interrupted (Ctrl-C), the processes are ended
+    and clean up what they had begun.
     """
     waiting = deque(jobs)
     workers: list[_Worker[Job]] = []
 
-    def give(worker: _Worker[Job]) -> None:
+    def assign(worker: _Worker[Job]) -> None:
         worker.job = waiting.popleft()
         if on_start is not None:
             on_start(worker.job)
-        with suppress(OSError):  # it died between two jobs: its end of the pipe says so to the loop below
+        with suppress(OSError):  # it died between two jobs; the loop below notices
             worker.pipe.send(worker.job)
 
     try:
         while waiting or workers:
             while waiting and len(workers) < n_workers:
                 workers.append(_launch(start, arguments))
-                give(workers[-1])
+                assign(workers[-1])
             ready = wait([worker.pipe for worker in workers])
-            for worker in [one for one in workers if one.pipe in ready]:
+            for worker in [worker for worker in workers if worker.pipe in ready]:
                 job = worker.job
                 assert job is not None
                 try:
                     kind, content = worker.pipe.recv()
                 except (EOFError, OSError):
                     workers.remove(worker)
-                    yield Outcome(job, error=_obituary(worker.process))
+                    yield JobOutcome(job, error=_cause_of_death(worker.process))
                     continue
-                yield Outcome(job, result=content) if kind == "result" else Outcome(job, error=content)
+                yield JobOutcome(job, result=content) if kind == "result" else JobOutcome(job, error=content)
                 if waiting:
-                    give(worker)
+                    assign(worker)
                 else:
                     workers.remove(worker)
                     _dismiss(worker)
@@ -105,7 +105,7 @@ def _launch(start: Callable[..., Any], arguments: tuple[Any, ...]) -> _Worker[An
 
 @contextmanager
 def _ctrl_c_held_back() -> Iterator[None]:
-    """A process started in here never sees Ctrl-C, which a terminal sends to all; ours comes a moment later."""
+    """A process started in here never gets Ctrl-C, which a terminal sends to all processes."""
     if not hasattr(signal, "pthread_sigmask") or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -117,7 +117,7 @@ def _ctrl_c_held_back() -> Iterator[None]:
 
 
 def _serve(pipe: Connection, start: Callable[..., Callable[[Any], Any]], arguments: tuple[Any, ...]) -> None:
-    """The life of a process: jobs come in, outcomes go out, until the pipe closes."""
+    """Receive jobs and send outcomes until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _leave)
     do: Callable[[Any], Any] | None = None
@@ -133,33 +133,33 @@ def _serve(pipe: Connection, start: Callable[..., Callable[[Any], Any]], argumen
             answer = ("error", sentence(error))
         try:
             pipe.send(answer)
-        except OSError:  # nobody listens any more
+        except OSError:  # the parent has closed the pipe
             return
 
 
 def _leave(signal_number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + signal_number)  # and not the default, which leaves temporary files behind
+    raise SystemExit(128 + signal_number)  # the default would leave temporary files
 
 
 def sentence(error: BaseException) -> str:
-    """One line that says what went wrong, and where if it was not meant to happen."""
+    """One line that says what went wrong, and where if it is not one of fusehash's own errors."""
     from fusehash.errors import FusehashError
 
     text = " ".join(str(error).split())
     if isinstance(error, FusehashError):
         return text
-    place = error.__traceback__
-    while place is not None and place.tb_next is not None:
-        place = place.tb_next
-    where = "" if place is None else f" ({place.tb_frame.f_globals.get('__name__')}, line {place.tb_lineno})"
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    where = "" if frame is None else f" ({frame.tb_frame.f_globals.get('__name__')}, line {frame.tb_lineno})"
     return f"{type(error).__name__}: {text}{where}"
 
 
-def _obituary(process: SpawnProcess) -> str:
-    process.join(PATIENCE)
+def _cause_of_death(process: SpawnProcess) -> str:
+    process.join(SECONDS_TO_EXIT)
     code = process.exitcode
     if code is not None and code < 0:
-        name = signal.Signals(-code).name if -code in {one.value for one in signal.Signals} else str(-code)
+        name = signal.Signals(-code).name if -code in {member.value for member in signal.Signals} else str(-code)
         hint = "; perhaps the memory was not enough" if name == "SIGKILL" else ""
         return f"The process was killed by {name}{hint}."
     return f"The process ended by itself with exit code {code}."
@@ -167,15 +167,15 @@ def _obituary(process: SpawnProcess) -> str:
 
 def _dismiss(worker: _Worker[Any]) -> None:
     worker.pipe.close()
-    worker.process.join(PATIENCE)
+    worker.process.join(SECONDS_TO_EXIT)
 
 
 def _end(workers: list[_Worker[Any]]) -> None:
-    """End processes that are still at work; first all politely, then those that do not listen."""
+    """Terminate processes that still work, and kill those that do not exit."""
     for worker in workers:
         worker.process.terminate()
     for worker in workers:
-        worker.process.join(PATIENCE)
+        worker.process.join(SECONDS_TO_EXIT)
         if worker.process.is_alive():
             worker.process.kill()
             worker.process.join()

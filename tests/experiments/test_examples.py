@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fusehash.evaluation.protocols import halves
+from fusehash.experiments.examples import retrieval_examples
 from fusehash.experiments.metrics import collect
-from fusehash.experiments.retrieved import retrieval_examples
 from fusehash.experiments.spec import DatasetSpec, Series, Spec
 from fusehash.experiments.store import DatasetRecord, ResultStore, RunRecord, RunSettings, now, versions
 

@@ -1,0 +1,379 @@
+"""Metrics of a ranking with ties: average precision, NDCG, and how well codes find their own partners.
+
+    AP@k(q) = (1 / R_k) sum_{r <= k, item r relevant} precision@r,   R_k = relevant items inside the top k;   0 if none
+    DCG@k = sum_{r <= k} gain(grade of item r) / log2(r + 1),   NDCG@k = DCG@k / DCG@k of the best ranking;   0 if none
+
+Short codes tie often, and these values depend on the order inside a tie. `ties` selects the order: "expected" is the
+exact mean over all orders (closed form), "stable" is database order, "best" and "worst" are the extremes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fusehash.errors import DataError
+from fusehash.evaluation import kernels, tie_kernels
+from fusehash.evaluation.curves import precision_at, precision_recall_by_radius, precision_recall_by_rank
+from fusehash.evaluation.map_rules import MapRule, get_rule
+from fusehash.evaluation.ranking import ORDER, Ranking, Ties, check_k, check_ranks, check_ties
+from fusehash.evaluation.relevance import Relevant, as_relevance
+from fusehash.parameters import choice
+from fusehash.views import Floats
+
+Gain: TypeAlias = Literal["exponential", "linear"]
+
+LARGEST_GRADE = 900  # beyond it 2^grade, summed over a database, overflows
+
+
+# -- average precision -----------------------------------------------------------------------------------------------
+
+
+def mean_average_precision(
+    query_codes: Any,
+    database_codes: Any,
+    relevant: Relevant,
+    k: int | None = 50,
+    ties: Ties = "expected",
+    *,
+    rule: str = "E1",
+) -> float:
+    """MAP@k: the mean over queries of AP@k.
+
+    Parameters
+    ----------
+    query_codes : array of uint8 (n_queries, n_bytes) or of float (n_queries, n_bits)
+        Packed codes, ranked by Hamming distance; or real-valued projections, ranked asymmetrically.
+    database_codes : array of uint8 (n_items, n_bytes)
+        Packed codes.
+    relevant : tuple, matrix or callable
+        A pair (query_labels, database_labels), a matrix (n_queries, n_items), or a function from query rows to such a
+        matrix.
+    k : int or None, default=50
+        The cut; None is the whole database.
+    ties : {"expected", "stable", "best", "worst"}, default="expected"
+        Which order inside ties counts.
+    rule : str, default="E1"
+        Which of the public meanings of MAP@k, a key of `MAP_RULES`. E3, E3', E4 and E6 need k=None.
+
+    Returns
+    -------
+    float
+        From 0 to 1; higher is better.
+
+    Raises
+    ------
+    ParameterError
+        If k, ties or rule is not one of the values above.
+    DataError
+        If codes and relevance do not fit together.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fusehash.evaluation import mean_average_precision
+    >>> queries, database = np.array([[0b0]], np.uint8), np.array([[0b0], [0b1], [0b11]], np.uint8)
+    >>> round(mean_average_precision(queries, database, ([1], [1, 2, 1])), 3)  # (1 + 2/3) / 2
+    0.833
+    """
+    definition = get_rule(rule, k, "mean_average_precision")
+    values, has_relevant = _average_precisions(
+        query_codes, database_codes, relevant, k, ties, definition, "mean_average_precision"
+    )
+    return definition.mean(values, has_relevant)
+
+
+def average_precision(
+    query_codes: Any,
+    database_codes: Any,
+    relevant: Relevant,
+    k: int | None = 50,
+    ties: Ties = "expected",
+    *,
+    rule: str = "E1",
+) -> Floats:
+    """AP@k of every query.
+
+    Parameters, Raises
+        As for `mean_average_precision`.
+
+    Returns
+    -------
+    array of float (n_queries,)
+        A query without relevant items has 0.
+
+    Examples
+    --------
+    >>> queries, database = np.array([[0], [3]], np.uint8), np.array([[0], [1], [3]], np.uint8)
+    >>> average_precision(queries, database, ([1, 2], [1, 2, 1]), k=1)
+    array([1., 0.])
+    """
+    definition = get_rule(rule, k, "average_precision")
+    return _average_precisions(query_codes, database_codes, relevant, k, ties, definition, "average_precision")[0]
+
+
+def _average_precisions(
+    query_codes: Any, database_codes: Any, relevant: Relevant, k: int | None, ties: Ties, rule: MapRule, owner: str
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """AP of every query, and whether the database holds anything relevant to it."""
+    check_ties(ties, owner)
+    ranking = Ranking(query_codes, database_codes)
+    cut = check_k(k, owner, ranking.n_items)
+    relevance = as_relevance(relevant, ranking.n_queries, ranking.n_items)
+    values = np.zeros(ranking.n_queries)
+    has_relevant = np.zeros(ranking.n_queries, dtype=bool)
+    rank_cut = {"best": tie_kernels.best_ap, "worst": tie_kernels.worst_ap}.get(ties, tie_kernels.expected_ap)
+
+    def work(block: slice) -> None:
+        if ranking.is_hamming and rule.cut == "rank" and ties in ("expected", "stable"):
+            ranking.average_precisions(block, relevance.hits(block), cut, ties == "stable", values, has_relevant)
+            return
+        for query, is_relevant in enumerate(relevance.hits(block), block.start):
+            sizes, hits = ranking.group_hits(query, is_relevant, stable=ties == "stable")
+            has_relevant[query] = hits.any()
+            if rule.cut == "rank":
+                values[query] = rank_cut(sizes, hits, cut)
+            else:
+                values[query] = tie_kernels.first_hits_ap(sizes, hits, cut, ORDER[ties])
+
+    ranking.for_each_block(work)
+    return values, has_relevant
+
+
+# -- NDCG ------------------------------------------------------------------------------------------------------------
+
+
+def ndcg(
+    query_codes: Any,
+    database_codes: Any,
+    relevant: Relevant,
+    k: int | None = 50,
+    ties: Literal["expected", "stable"] = "expected",
+    *,
+    gain: Gain = "exponential",
+) -> float:
+    """NDCG@k with graded relevance (the number of shared labels), mean over queries.
+
+    Parameters
+    ----------
+    query_codes, database_codes, relevant, k
+        As for `mean_average_precision`.
+    ties : {"expected", "stable"}, default="expected"
+        Under "expected" every rank of a tie group has the mean gain of the group, which is exact.
+    gain : {"exponential", "linear"}, default="exponential"
+        2^grade - 1, or the grade.
+
+    Returns
+    -------
+    float
+        From 0 to 1; higher is better.
+
+    Raises
+    ------
+    ParameterError, DataError
+        As for `mean_average_precision`; also if a grade is too large for exponential gain.
+
+    Examples
+    --------
+    >>> queries, database = np.array([[0]], np.uint8), np.array([[0], [1], [3]], np.uint8)
+    >>> round(ndcg(queries, database, np.array([[1, 0, 2]])), 3)
+    0.689
+    """
+    return float(ndcg_per_query(query_codes, database_codes, relevant, k, ties, gain=gain).mean())
+
+
+def ndcg_per_query(
+    query_codes: Any,
+    database_codes: Any,
+    relevant: Relevant,
+    k: int | None = 50,
+    ties: Literal["expected", "stable"] = "expected",
+    *,
+    gain: Gain = "exponential",
+) -> Floats:
+    """NDCG@k of every query (n_queries,); parameters as for `ndcg`.
+
+    Examples
+    --------
+    >>> ndcg_per_query(np.array([[0]], np.uint8), np.array([[0], [1]], np.uint8), np.array([[2, 1]]))
+    array([1.])
+    """
+    check_ties(ties, "ndcg", ("expected", "stable"))
+    choice("exponential", "linear").check("ndcg", "gain", gain)
+    ranking = Ranking(query_codes, database_codes)
+    cut = check_k(k, "ndcg", ranking.n_items)
+    relevance = as_relevance(relevant, ranking.n_queries, ranking.n_items)
+    discounts = 1.0 / np.log2(np.arange(2, cut + 2))
+    values = np.zeros(ranking.n_queries)
+
+    def work(block: slice) -> None:
+        for query, grades in enumerate(relevance.grades(block), block.start):
+            gains, largest = _gains(grades, gain, cut)
+            ideal = largest @ discounts
+            if ideal > 0:
+                sizes, sums = ranking.group_gains(query, gains, stable=ties == "stable")
+                values[query] = tie_kernels.discounted_gain(sizes, sums, discounts) / ideal
+
+    ranking.for_each_block(work)
+    return values
+
+
+def _gains(grades: NDArray[Any], gain: Gain, k: int) -> tuple[Floats, Floats]:
+    """The gain of every item, and the k largest gains in falling order."""
+    if grades.dtype.kind == "u" and grades.max() < 1024:  # few values, many items: count instead of sorting
+        values = _gain(np.arange(int(grades.max()) + 1), gain)
+        counts = np.bincount(grades)
+        return values[grades], np.repeat(values[::-1], counts[::-1])[:k]
+    gains = _gain(grades, gain)
+    return gains, np.sort(gains)[::-1][:k]
+
+
+def _gain(grades: NDArray[Any], gain: Gain) -> Floats:
+    exact = grades.astype(np.float64)
+    if gain == "exponential" and exact.max() > LARGEST_GRADE:
+        raise DataError(f"Grades under exponential gain must be at most {LARGEST_GRADE}. Got {exact.max():g}.")
+    return np.exp2(exact) - 1.0 if gain == "exponential" else exact
+
+
+# -- partners --------------------------------------------------------------------------------------------------------
+
+
+def pair_recall(
+    query_codes: Any, database_codes: Any, k: int | Iterable[int] = (1, 5, 10), ties: Ties = "expected"
+) -> Floats:
+    """Share of queries whose partner is among the first k. Row i of the queries belongs to row i of the database.
+
+    With c items nearer than the partner and t items tied with it (itself included), the rank of the partner is uniform
+    on c+1..c+t, so that recall@k is the mean of clip((k - c) / t, 0, 1).
+
+    Parameters
+    ----------
+    query_codes, database_codes
+        As for `mean_average_precision`, with equal numbers of rows.
+    k : int or iterable of int, default=(1, 5, 10)
+        One or more cuts.
+    ties : {"expected", "stable", "best", "worst"}, default="expected"
+        Which order inside ties counts.
+
+    Returns
+    -------
+    array of float (len(k),)
+        One value per cut; higher is better.
+
+    Raises
+    ------
+    ParameterError, DataError
+        If a parameter is not one of the values above, or the numbers of rows differ.
+
+    Examples
+    --------
+    >>> image, text = np.array([[0], [1], [7]], np.uint8), np.array([[0], [3], [1]], np.uint8)
+    >>> pair_recall(image, text, k=(1, 3)).round(3)
+    array([0.333, 1.   ])
+    """
+    check_ties(ties, "pair_recall")
+    ranking = Ranking(query_codes, database_codes)
+    cuts = check_ranks(k, "pair_recall", "k")
+    nearer, tied_before, tied = _partner_positions(ranking)
+    if ties == "expected":
+        return np.clip((cuts[:, None] - nearer) / tied, 0.0, 1.0).mean(axis=1)
+    rank = {"stable": nearer + tied_before + 1, "best": nearer + 1, "worst": nearer + tied}[ties]
+    return (rank <= cuts[:, None]).mean(axis=1)
+
+
+def pair_auc(query_codes: Any, database_codes: Any) -> float:
+    """1 - mean normalized rank of the true partner; no labels are needed.
+
+    1 - mean of (c + (t - 1) / 2) / (n - 1), with c items nearer than the partner and t tied with it. Ties count half,
+    so that a constant code scores exactly 1/2.
+
+    Parameters
+    ----------
+    query_codes, database_codes
+        As for `pair_recall`.
+
+    Returns
+    -------
+    float
+        1 for perfect codes, 1/2 for chance.
+
+    Raises
+    ------
+    DataError
+        If queries and database do not have equal numbers of rows, or have fewer than two.
+
+    Examples
+    --------
+    >>> codes = np.array([[0], [1], [7]], np.uint8)
+    >>> pair_auc(codes, codes)
+    1.0
+    """
+    ranking = Ranking(query_codes, database_codes)
+    nearer, _, tied = _partner_positions(ranking)
+    if ranking.n_items < 2:
+        raise DataError("Pair AUC needs at least two pairs. Got one.")
+    return float(1.0 - (nearer + (tied - 1) / 2).mean() / (ranking.n_items - 1))
+
+
+def _partner_positions(ranking: Ranking) -> NDArray[np.int64]:
+    """Per query: items nearer than the partner, tied before it in row order, tied with it at all (3, n)."""
+    if ranking.n_queries != ranking.n_items:
+        raise DataError(
+            "Queries and database must pair row by row. "
+            f"Got {ranking.n_queries} queries and {ranking.n_items} database items."
+        )
+    positions = np.zeros((3, ranking.n_queries), dtype=np.int64)
+
+    def work(block: slice) -> None:
+        if ranking.is_hamming:
+            ranking.partners(block, positions)
+            return
+        for query in range(block.start, block.stop):
+            positions[:, query] = kernels.partner_position(ranking.levels(query)[0], query)
+
+    ranking.for_each_block(work)
+    return positions
+
+
+# -- the table -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric. To add a metric to reports, add one entry to `METRICS`.
+
+    Attributes
+    ----------
+    label : str
+        What tables call it; {k} is the cut.
+    compute : callable
+        (query_codes, database_codes, relevant, ...) -> values; metrics of pairs take no relevance.
+    better : {"higher", "lower"}
+        Which values are better.
+    """
+
+    label: str
+    compute: Callable[..., Any]
+    better: Literal["higher", "lower"] = "higher"
+
+    def title(self, k: int | None = None) -> str:
+        """The label with its cut: MAP@50, or MAP where the whole database counts."""
+        return self.label.format(k=k) if k is not None else self.label.partition("@")[0]
+
+
+METRICS: Mapping[str, Metric] = MappingProxyType(
+    {
+        "map": Metric("MAP@{k}", average_precision),
+        "ndcg": Metric("NDCG@{k}", ndcg_per_query),
+        "precision": Metric("precision@{k}", precision_at),
+        "precision_recall": Metric("precision and recall by radius", precision_recall_by_radius),
+        "precision_recall_by_rank": Metric("precision and recall by rank", precision_recall_by_rank),
+        "pair_recall": Metric("pair recall@{k}", pair_recall),
+        "pair_auc": Metric("pair AUC", pair_auc),
+    }
+)
