@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fusehash.streams.sinks import NpySink
 from typer.testing import CliRunner, Result
 
 import fusehash
@@ -20,7 +21,6 @@ from fusehash import hashers
 from fusehash.cli import app
 from fusehash.datasets import load, make_paired
 from fusehash.streams import open_view, sink
-from fusehash.streams.sinks import NpySink
 
 Run = Callable[..., Result]
 COMMANDS = ("demo", "fit", "encode", "evaluate")

@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 from fusehash import AGSFH, FuseHash, hashers
 from fusehash.datasets import make_paired
 from fusehash.errors import DataError
-from fusehash.streams import StoredMatrix, cluster
-from fusehash.streams.cluster import ClusterPasses, passes_over
+from fusehash.streams import StoredMatrix, cluster, passes_over
+from fusehash.streams.cluster import ClusterPasses
 from fusehash.streams.row_passes import RowPasses
+from fusehash.streams.stored import Reader
 from fusehash.views import PairedViews
 from untuned import UNTUNED
 
@@ -105,7 +106,7 @@ def test_the_codes_are_those_of_the_fit_in_memory(client, paths, optional, tmp_p
     assert model.view_names_ == ["image", "text"]
 
 
-def test_missing_rows_are_told_to_the_workers(client, tmp_path):
+def test_workers_know_which_rows_are_missing(client, tmp_path):
     holes = {name: matrix.copy() for name, matrix in ARRAYS.items()}
     holes["text"][5::4] = np.nan
     holes["image"][100:180] = np.nan
@@ -191,7 +192,7 @@ def test_a_file_that_is_gone_is_one_sentence(client, paths, tmp_path):
     data = passes_over(PairedViews(moved))
     assert isinstance(data, ClusterPasses)
     moved["text"].unlink()
-    with pytest.raises(DataError, match="where there is no file"):
+    with pytest.raises(DataError, match="there is no file"):
         data.take("text", np.arange(3))
 
 
@@ -239,16 +240,11 @@ def test_what_the_workers_cannot_reach_stays_here(client, paths, tmp_path):
     }
     for what, views in here.items():
         assert type(passes_over(PairedViews(views))) is RowPasses, what
+
+
+def test_a_fit_on_a_device_stays_here(client, paths, monkeypatch):
+    monkeypatch.setattr("fusehash.streams.row_passes.to_device", lambda array, device: array)  # needs no PyTorch
     assert type(passes_over(PairedViews(paths), device="cpu")) is RowPasses
-
-
-class Counting(StoredMatrix):
-    """Row numbers, as if they lay in a file."""
-
-    path = "somewhere"
-
-    def _read(self, start: int, stop: int) -> np.ndarray:
-        return np.repeat(np.arange(start, stop, dtype=self.dtype)[:, None], self.shape[1], axis=1)
 
 
 @given(
@@ -258,13 +254,14 @@ class Counting(StoredMatrix):
 )
 @settings(max_examples=60, deadline=None)
 def test_partitions_cover_the_rows_and_end_between_blocks(n_rows, width, size):
-    data = ClusterPasses(None, PairedViews({"a": Counting("here", (n_rows, width), np.float32)}))
-    rows = data.rows_a_block(size)
+    never_read = StoredMatrix("A file", (n_rows, width), np.float32, Reader(lambda *_: pytest.fail("rows were read")))
+    data = ClusterPasses(None, PairedViews({"a": never_read}))
+    rows = data.rows_per_block(size)
     spans = data._partitions(rows)
     assert [span.start for span in spans] == [0, *(span.stop for span in spans[:-1])]
     assert spans[-1].stop == n_rows
     assert all(span.start % rows == 0 for span in spans)
-    assert len(spans) <= cluster.MOST_PARTITIONS
+    assert len(spans) <= cluster.MAX_PARTITIONS
     assert [block.start for span in spans[:2] for block in span.blocks()] == list(range(0, spans[:2][-1].stop, rows))
 
 

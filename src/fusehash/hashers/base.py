@@ -19,17 +19,16 @@ from fusehash.numerics.arrays import (
     Array,
     check_device,
     convert,
+    device_of,
     host,
     is_foreign,
     namespace,
-    place,
     to_device_of,
     zeros,
 )
 from fusehash.numerics.parallel import map_blocks, one_blas_thread
 from fusehash.parameters import Rule, check_labels, multiple_of, resolve_seed
-from fusehash.streams import StoredMatrix, encoding, is_block_stream, open_view
-from fusehash.streams.cluster import passes_over
+from fusehash.streams import StoredMatrix, is_block_stream, open_view, passes_over, writers
 from fusehash.streams.row_passes import RowPasses, device_rows
 from fusehash.views import Floats, PairedViews, ViewsLike, check_view, named, to_dense
 
@@ -230,7 +229,7 @@ class CrossModalHasher(BaseEstimator, ABC):
 
     def _beside(self, array: Array) -> CrossModalHasher:
         """This model with its arrays where a tensor is; moved once for each place."""
-        key, known = place(array), self.__dict__.setdefault("_elsewhere", {})
+        key, known = device_of(array), self.__dict__.setdefault("_elsewhere", {})
         if key not in known:
             moved = copy(self)
             used = [n for n in vars(self) if is_learned(n) and n not in ("codes_", "sums_")]  # by encoding
@@ -249,24 +248,24 @@ class CrossModalHasher(BaseEstimator, ABC):
         """Packed codes (n, n_bits / 8) of items seen in one view only.
 
         X may be whatever `fit` takes for a view. Of a dask array the codes are a dask array, computed when asked for;
-        of a stream of blocks, a generator of code blocks. With ``out``, the path of a .npy, .zarr or .parquet file,
+        of a stream of blocks, a generator of code blocks. With ``out``, the path of a .npy file,
         they are written there block by block instead, and the path is returned.
         """
         name = self._view_name(view)
-        if out is None and encoding.is_dask(X):
-            return encoding.encode_lazily(self, X, name)
+        if out is None and writers.is_dask(X):
+            return writers.encode_lazily(self, X, name)
         if is_block_stream(X):
-            return self._streamed(encoding.encode_blocks(self, X, name), out)
+            return self._streamed(writers.encode_blocks(self, X, name), out)
         matrix = open_view(X)
         if out is not None and is_foreign(matrix):
             codes = host(self.encode(matrix, view=name))
-            return encoding.write_codes([codes], len(codes), codes.shape[1], out)
+            return writers.write_codes([codes], len(codes), codes.shape[1], out)
         if out is not None or isinstance(matrix, StoredMatrix):
-            return encoding.encode_rows(self, {name: self._check_rows(matrix, name)}, fused=False, out=out)
+            return writers.encode_rows(self, {name: self._check_rows(matrix, name)}, fused=False, out=out)
         return bits.pack(self.project(matrix, view=name))
 
     def _streamed(self, blocks: Iterator[bits.Codes], out: str | Path | None) -> Any:
-        return blocks if out is None else encoding.write_codes(blocks, None, bits.n_bytes(self.n_bits), out)
+        return blocks if out is None else writers.write_codes(blocks, None, bits.n_bytes(self.n_bits), out)
 
     def project_fused(self, views: ViewsLike) -> Array:
         """Real-valued projections of items seen in any subset of the views.
@@ -276,11 +275,11 @@ class CrossModalHasher(BaseEstimator, ABC):
         """
         given = {self._view_name(name): open_view(matrix) for name, matrix in self._named(views).items()}
         if any(isinstance(matrix, StoredMatrix) for matrix in given.values()):
-            return np.vstack([self.project_fused(block) for block in encoding.paired_blocks(given, allow_missing=True)])
+            return np.vstack([self.project_fused(block) for block in writers.paired_blocks(given, allow_missing=True)])
         for name, matrix in given.items():
             self._check_rows(matrix, name, allow_missing=True)
         paired = PairedViews(given, allow_missing=True)
-        if len({place(view) if is_foreign(view) else None for view in paired.values()}) > 1:
+        if len({device_of(view) if is_foreign(view) else None for view in paired.values()}) > 1:
             paired = paired.on_host()  # views of several places meet here
         weights = self._fusion_weights()
         total: Array = None
@@ -320,17 +319,17 @@ class CrossModalHasher(BaseEstimator, ABC):
         """Packed codes of items seen in several views, or in any subset of them; ``out`` as in `encode`."""
         self._check_fitted()
         if is_block_stream(views):
-            return self._streamed(encoding.encode_blocks(self, views, None), out)
+            return self._streamed(writers.encode_blocks(self, views, None), out)
         given = {self._view_name(name): open_view(matrix) for name, matrix in self._named(views).items()}
         if out is not None and any(is_foreign(matrix) for matrix in given.values()):
             codes = host(self.encode_fused(given))
-            return encoding.write_codes([codes], len(codes), codes.shape[1], out)
+            return writers.write_codes([codes], len(codes), codes.shape[1], out)
         if out is not None or any(isinstance(matrix, StoredMatrix) for matrix in given.values()):
             whole = {
                 n: m if isinstance(m, StoredMatrix) else self._check_rows(m, n, allow_missing=True)
                 for n, m in given.items()
             }
-            return encoding.encode_rows(self, whole, fused=True, out=out)
+            return writers.encode_rows(self, whole, fused=True, out=out)
         return bits.pack(self.project_fused(views))
 
     def _fusion_weights(self) -> dict[str, float]:
@@ -439,7 +438,7 @@ def _padded_blocks(matrix: Any) -> Iterator[tuple[slice, Floats]]:
     starts = range(0, matrix.shape[0], ENCODE_ROWS)
     cuts: Iterable[Any] = (matrix[start : start + ENCODE_ROWS] for start in starts)
     if isinstance(matrix, StoredMatrix):
-        cuts = encoding.stored_blocks(matrix, ENCODE_ROWS)
+        cuts = writers.stored_blocks(matrix, ENCODE_ROWS)
     for start, cut in zip(starts, cuts, strict=True):
         block = np.ascontiguousarray(to_dense(cut))
         rows = slice(start, start + len(block))

@@ -14,8 +14,7 @@ from fusehash.hashers.fusehash.fitted import Choices, usual_graph_weight
 from fusehash.hashers.fusehash.rows import RowMaps
 from fusehash.hashers.fusehash.tuning import PreparedRows, build_graph, near_in_every_view
 from fusehash.numerics.anchors import FUSIONS, fuse, neighbor_graph
-from fusehash.numerics.feature_maps import FeatureMap
-from fusehash.numerics.features import Preparation
+from fusehash.numerics.features import FeatureMap, Preparation
 from fusehash.numerics.linalg import leading_eigenpairs
 from fusehash.numerics.rotation import learned_rotation, random_orthogonal
 

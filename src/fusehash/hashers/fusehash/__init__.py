@@ -12,7 +12,7 @@ from fusehash.hashers.fusehash.nested import check_nested
 from fusehash.hashers.fusehash.partial_fit import Incremental
 from fusehash.numerics.anchors import FUSIONS
 from fusehash.numerics.arrays import convert, host
-from fusehash.numerics.feature_maps import MAPS
+from fusehash.numerics.features import MAPS
 from fusehash.parameters import Rule, auto, choice, integer, is_auto, optional, real, sequence
 from fusehash.views import Floats, PairedViews
 

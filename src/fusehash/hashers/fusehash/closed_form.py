@@ -27,7 +27,7 @@ from fusehash.hashers.fusehash.fitted import Choices, Embedding, Fitted, GraphMa
 from fusehash.hashers.fusehash.nested import nested_rotations
 from fusehash.hashers.fusehash.rows import RowMaps
 from fusehash.numerics.arrays import Array, cast, host, is_accelerated, namespace, precision, zeros
-from fusehash.numerics.feature_maps import FeatureMap
+from fusehash.numerics.features import FeatureMap
 from fusehash.numerics.linalg import leading_eigenpairs, ridge_solver, solve_ridge, whitening
 from fusehash.numerics.rotation import signs_of
 from fusehash.streams.row_passes import Block, RowPasses, concat

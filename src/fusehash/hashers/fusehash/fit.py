@@ -14,8 +14,7 @@ from fusehash.hashers.fusehash.closed_form import ClosedForm
 from fusehash.hashers.fusehash.fitted import Choices, Fitted, GraphMap
 from fusehash.hashers.fusehash.tuning import TUNING_ROWS, Tuner, fusion_weights, tunable
 from fusehash.numerics.arrays import Array, host, is_accelerated, load_linear_algebra
-from fusehash.numerics.feature_maps import FeatureMap
-from fusehash.numerics.features import Preparation
+from fusehash.numerics.features import FeatureMap, Preparation
 from fusehash.numerics.rotation import signs_of
 from fusehash.parameters import rng_for
 from fusehash.streams.row_passes import RowPasses

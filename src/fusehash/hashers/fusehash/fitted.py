@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fusehash.files import storable
 from fusehash.numerics.anchors import fuse, neighbor_graph
 from fusehash.numerics.arrays import Array, cast, host, namespace, precision, to_device_of, zeros
-from fusehash.numerics.feature_maps import FeatureMap
+from fusehash.numerics.features import FeatureMap
 
 Masks = dict[str, Array | None]  # None: present in all rows
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from fusehash.hashers.fusehash.fitted import GraphMap, Masks, features_of
 from fusehash.numerics.arrays import Array, precision, zeros
-from fusehash.numerics.feature_maps import FeatureMap
+from fusehash.numerics.features import FeatureMap
 from fusehash.streams.row_passes import Block
 
 # Entries that are kept between passes (64 MiB); beyond, they are computed anew.

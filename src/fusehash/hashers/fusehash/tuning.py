@@ -29,8 +29,7 @@ from fusehash.hashers.fusehash.fitted import Choices, Fitted, GraphMap
 from fusehash.hashers.fusehash.rows import RowMaps
 from fusehash.numerics.anchors import neighbor_graph, squared_distances
 from fusehash.numerics.arrays import Array, cast, host, take_rows
-from fusehash.numerics.feature_maps import FeatureMap
-from fusehash.numerics.features import Preparation
+from fusehash.numerics.features import FeatureMap, Preparation
 from fusehash.numerics.parallel import map_blocks, n_cores
 from fusehash.streams.row_passes import Block, RowPasses
 
