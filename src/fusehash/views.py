@@ -18,13 +18,12 @@ from fusehash.numerics.arrays import (
     BLOCK_ROWS,
     Array,
     Floats,
-    cast,
     host,
-    is_accelerated,
     is_foreign,
     namespace,
     precision,
     take_rows,
+    to_dense,
     to_device_of,
     unmasked,
     zeros,
@@ -35,7 +34,7 @@ ViewsLike: TypeAlias = Union[
     "PairedViews", Mapping[str, Any], Sequence[Any], Iterable[Any], Callable[[], Iterable[Any]]
 ]
 
-__all__ = ["BLOCK_ROWS", "Floats", "Mask", "PairedViews", "ViewsLike", "check_mask", "check_view", "named", "to_dense"]
+__all__ = ["BLOCK_ROWS", "Floats", "PairedViews", "ViewsLike", "check_view", "named", "to_dense"]
 
 _SUM_ROWS = 2**20
 _openers: dict[str, Callable[[Any], Any]] = {}
@@ -46,10 +45,6 @@ def register_openers(
 ) -> None:
     """Say how to open one view, and all views of a stream, that are not arrays."""
     _openers.update(view=open_view, blocks=open_blocks, is_stream=is_block_stream)
-
-
-def _is_stored(view: Any) -> bool:
-    return getattr(view, "is_stored", False) is True
 
 
 class PairedViews(Mapping[str, Any]):
@@ -70,9 +65,6 @@ class PairedViews(Mapping[str, Any]):
 
     Attributes
     ----------
-    names : list of str
-    n_rows : int
-    n_features : dict of str to int
     present : dict of str to (n,) array of bool
         Only of views that are missing in some row.
 
@@ -174,10 +166,11 @@ class PairedViews(Mapping[str, Any]):
         """The same views, some rows."""
         if isinstance(index, int | np.integer) and not isinstance(index, bool):
             index = [index]  # one row stays a row
-        return self._with(
-            {name: _cut(matrix, index) for name, matrix in self._views.items()},
-            {name: mask[index] for name, mask in self.present.items()},
-        )
+        views = {
+            name: view.select(index) if getattr(view, "is_stored", False) else take_rows(view, index)
+            for name, view in self.items()
+        }
+        return self._with(views, {name: mask[index] for name, mask in self.present.items()})
 
     def on_host(self) -> PairedViews:
         """The same views with tensors copied to NumPy."""
@@ -214,11 +207,6 @@ class PairedViews(Mapping[str, Any]):
             yield slice(start, min(start + size, self.n_rows))
 
 
-def _cut(matrix: Any, index: Any) -> Any:
-    """Some rows; those of a stored view are not read."""
-    return matrix.select(index) if _is_stored(matrix) else take_rows(matrix, index)
-
-
 def named(views: ViewsLike) -> dict[str, Any]:
     """Give every view a name: a mapping keeps its keys, a sequence gets "view0", "view1", ...; a stream is opened."""
     if _openers and _openers["is_stream"](views):
@@ -242,25 +230,19 @@ def named(views: ViewsLike) -> dict[str, Any]:
 def check_view(matrix: Any, name: str, *, allow_missing: bool = False) -> tuple[Any, Mask | None]:
     """Check one (n, d) matrix; return it (CSR if sparse, float if dense) and the mask of rows that are present."""
     matrix = _openers["view"](matrix) if _openers else matrix
-    if _is_stored(matrix):
+    if getattr(matrix, "is_stored", False):
         stored = matrix.checked(name, allow_missing=allow_missing)
         mask = stored.present_rows() if allow_missing else None  # one pass: training must know which rows are missing
         return stored, None if mask is None or mask.all() else mask
     if is_foreign(matrix):
         return _check_foreign(matrix, name, allow_missing=allow_missing)
-    if sp.issparse(matrix):
-        matrix = matrix.tocsr()
-        values = matrix.data
-    else:
-        try:
-            matrix = np.asarray(unmasked(matrix))
-        except ValueError:
-            raise DataError(f"View '{name}' must be a matrix (rows, features). Got rows of unequal length.") from None
-        values = matrix
-    _check_shape(tuple(matrix.shape), name)
-    if matrix.dtype.kind == "b":
-        matrix = matrix.astype(np.float64)
-        values = matrix.data if sp.issparse(matrix) else matrix
+    try:
+        matrix = matrix.tocsr() if sp.issparse(matrix) else np.asarray(unmasked(matrix))
+    except ValueError:
+        raise DataError(f"View '{name}' must be a matrix (rows, features). Got rows of unequal length.") from None
+    check_shape(f"View '{name}'", matrix.shape)
+    matrix = matrix.astype(np.float64) if matrix.dtype.kind == "b" else matrix
+    values = matrix.data if sp.issparse(matrix) else matrix
     if matrix.dtype.kind not in "fiu":
         raise DataError(f"View '{name}' must hold real numbers. Got dtype {matrix.dtype} instead.")
     with np.errstate(over="ignore", invalid="ignore"):
@@ -269,17 +251,20 @@ def check_view(matrix: Any, name: str, *, allow_missing: bool = False) -> tuple[
     return _check_finite(matrix, name, allow_missing=allow_missing)
 
 
-def _check_shape(shape: tuple[int, ...], name: str) -> None:
+def check_shape(what: str, shape: Sequence[int]) -> tuple[int, int]:
+    """Rows and columns of a matrix, at least one of each; `what` begins the message."""
+    shape = tuple(shape)
     if len(shape) != 2:
-        raise DataError(f"View '{name}' must be a matrix (rows, features). Got shape {shape} instead.")
-    if shape[0] == 0 or shape[1] == 0:
-        raise DataError(f"View '{name}' must have rows and features. Got shape {shape} instead.")
+        raise DataError(f"{what} must be a matrix (rows, features). Got shape {shape} instead.")
+    if 0 in shape:
+        raise DataError(f"{what} must have rows and features. Got shape {shape} instead.")
+    return int(shape[0]), int(shape[1])
 
 
 def _check_foreign(matrix: Array, name: str, *, allow_missing: bool) -> tuple[Array, Mask | None]:
     """The same checks for a tensor, on its device."""
     xp = namespace(matrix)
-    _check_shape(tuple(matrix.shape), name)
+    check_shape(f"View '{name}'", matrix.shape)
     if str(getattr(matrix, "layout", "torch.strided")) != "torch.strided":
         raise DataError(f"View '{name}' must be a dense tensor or a scipy.sparse matrix. Got {matrix.layout} instead.")
     if xp.isdtype(matrix.dtype, "complex floating"):
@@ -324,12 +309,3 @@ def _check_finite(matrix: Any, name: str, *, allow_missing: bool) -> tuple[Any, 
         f"View '{name}' must hold finite numbers. "
         f"Got NaN or infinity in {int(wrong.sum())} rows, first in row {int(np.argmax(wrong))}.{hint}"
     )
-
-
-def to_dense(block: Any) -> Array:
-    """A small cut of a view as a dense matrix in double precision (on a GPU, single stays single: bytes are time)."""
-    if is_foreign(block):
-        return block if is_accelerated(block) and precision(block) == "float32" else cast(block, "float64")
-    if sp.issparse(block):
-        block = block.toarray()
-    return np.asarray(block, dtype=np.float64)

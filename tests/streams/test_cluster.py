@@ -89,14 +89,20 @@ def stored_in(kind: str, paths: dict[str, Any], optional: Any, tmp_path: Any) ->
     return {"image": tmp_path / "image.zarr", "text": mixed}
 
 
-FITS = {
-    "npy": ("tuned", "untuned", "sampled", "paper", "regression"),
-    "dask": ("untuned", "sampled", "paper"),
-    "mixed": ("sampled", "regression"),
-}
+FITS = [
+    ("regression", "npy"),
+    ("regression", "mixed"),
+    *(
+        pytest.param(method, kind, marks=pytest.mark.slow)
+        for method, kind in (
+            ("tuned", "npy"), ("untuned", "npy"), ("sampled", "npy"), ("paper", "npy"), ("sampled", "dask"),
+            ("paper", "dask"),
+        )
+    ),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("method", "kind"), [(method, kind) for kind in FITS for method in FITS[kind]])
+@pytest.mark.parametrize(("method", "kind"), FITS)
 def test_the_codes_are_those_of_the_fit_in_memory(client, paths, optional, tmp_path, expected, method, kind):
     views = stored_in(kind, paths, optional, tmp_path)
     assert isinstance(passes_over(PairedViews(views)), ClusterPasses)
@@ -106,6 +112,7 @@ def test_the_codes_are_those_of_the_fit_in_memory(client, paths, optional, tmp_p
     assert model.view_names_ == ["image", "text"]
 
 
+@pytest.mark.slow
 def test_workers_know_which_rows_are_missing(client, tmp_path):
     holes = {name: matrix.copy() for name, matrix in ARRAYS.items()}
     holes["text"][5::4] = np.nan
@@ -120,9 +127,10 @@ def test_workers_know_which_rows_are_missing(client, tmp_path):
     assert agreement(*codes) >= 0.9999
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_killed", "n_passes"), [(1, 0), (2, 1)])
 def test_workers_that_die_cost_their_blocks_only(client, paths, expected, monkeypatch, n_killed, n_passes):
-    """One of two: others do its tasks. Both: the pass begins again. The codes are the same."""
+    """If one of two dies, the other does its tasks. If both die, the pass begins again. The codes are the same."""
     client.wait_for_workers(2)
     gathered, sent = [], []
     gather, broadcast = client.gather, ClusterPasses._broadcast
@@ -143,9 +151,10 @@ def test_workers_that_die_cost_their_blocks_only(client, paths, expected, monkey
     assert agreement(codes, METHODS["paper"](tol=0.0).fit(ARRAYS).codes_) >= 0.9999
     assert len(gathered) >= 7 + n_passes
     # Means and Gram matrices, anchors of two views, the graph, three iterations.
-    assert len(sent) - 7 in (0, n_passes)
+    assert len(sent) - 7 in range(n_passes + 1)
 
 
+@pytest.mark.slow
 def test_what_is_sent_does_not_grow_with_the_rows(client, tmp_path, monkeypatch, optional):
     pickler = optional("cloudpickle")
     sizes: list[list[int]] = []
@@ -156,7 +165,7 @@ def test_what_is_sent_does_not_grow_with_the_rows(client, tmp_path, monkeypatch,
         return broadcast(self, things)
 
     monkeypatch.setattr(ClusterPasses, "_broadcast", measured)
-    for method in ("untuned", "sampled", "paper", "regression"):
+    for method in ("sampled", "paper", "regression"):
         for n_rows in (1_500, N):
             sizes.append([])
             for name, matrix in ARRAYS.items():
@@ -204,9 +213,9 @@ def test_an_interruption_leaves_no_tasks_behind(client, paths, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(client, "gather", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            METHODS["paper"]().fit(paths)
+            METHODS["regression"]().fit(paths)
     done = threading.Event()
-    for _ in range(100):
+    for _ in range(600):
         left = client.run_on_scheduler(lambda dask_scheduler: [str(t) for t in dask_scheduler.tasks.values()])
         if not left:
             break
@@ -252,7 +261,7 @@ def test_a_fit_on_a_device_stays_here(client, paths, monkeypatch):
     width=st.sampled_from([1, 128, 1_024, 3_000, 10**6]),
     size=st.sampled_from([256, 2048]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_partitions_cover_the_rows_and_end_between_blocks(n_rows, width, size):
     never_read = StoredMatrix("A file", (n_rows, width), np.float32, Reader(lambda *_: pytest.fail("rows were read")))
     data = ClusterPasses(None, PairedViews({"a": never_read}))

@@ -25,7 +25,7 @@ def refuses(part: str):
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda path: np.save(path, X[:, 0]), "The file x.npy must hold a matrix (rows, features). Got shape (10,)"),
+        (lambda path: np.save(path, X[:, 0]), "The file x.npy must be a matrix (rows, features). Got shape (10,)"),
         (lambda path: np.save(path, X[:0]), "The file x.npy must have rows and features. Got shape (0, 4)"),
         (lambda path: np.save(path, X.astype(complex)), "must hold real numbers. Got dtype complex128"),
         (lambda path: np.save(path, np.array([[{}]], object)), "must hold real numbers. Got Python objects"),
@@ -96,7 +96,7 @@ def test_zarr_that_is_no_matrix(tmp_path, optional):
     with refuses("g.zarr must be one zarr array. Got a group with the arrays: inner"):
         open_view(tmp_path / "g.zarr")
     zarr.create_array(str(tmp_path / "line.zarr"), shape=(3,), dtype="f4")
-    with refuses("The zarr array line.zarr must hold a matrix (rows, features). Got shape (3,)"):
+    with refuses("The zarr array line.zarr must be a matrix (rows, features). Got shape (3,)"):
         open_view(tmp_path / "line.zarr")
     (tmp_path / "empty.zarr").mkdir()
     (tmp_path / "foreign.zarr").write_bytes(b"hello")
@@ -196,7 +196,7 @@ def test_a_dask_array_must_know_its_rows(optional):
     unknown = da.from_array(X)[da.from_array(X[:, 0]) > 3]
     with refuses("A dask array must know its shape."):
         open_view(unknown)
-    with refuses("The dask array must hold a matrix (rows, features). Got shape (10,)"):
+    with refuses("The dask array must be a matrix (rows, features). Got shape (10,)"):
         open_view(da.from_array(X[:, 0]))
 
 

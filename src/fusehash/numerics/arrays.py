@@ -158,6 +158,15 @@ def take_rows(array: Array, rows: Any) -> Array:
     return array[to_device_of(np.flatnonzero(index) if index.dtype == bool else index.astype(np.int64), array)]
 
 
+def to_dense(block: Any) -> Array:
+    """A few rows of a view as a dense matrix in double precision; on a GPU, single precision stays."""
+    if is_foreign(block):
+        return block if is_accelerated(block) and precision(block) == "float32" else cast(block, "float64")
+    if sp.issparse(block):
+        block = block.toarray()
+    return np.asarray(block, dtype=np.float64)
+
+
 def clip_at_zero(X: Array) -> Array:
     """max(X, 0), in place where the library can."""
     if isinstance(X, np.ndarray):

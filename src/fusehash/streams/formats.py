@@ -17,7 +17,6 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -35,9 +34,9 @@ from fusehash.streams.stored import (
     Recipe,
     StoredMatrix,
     check_dtype,
-    check_shape,
 )
 from fusehash.streams.writers import NpyWriter
+from fusehash.views import check_shape
 
 PARQUET = (".parquet", ".pq")
 KEPT_BYTES = 2**28  # of decoded chunks
@@ -405,29 +404,14 @@ def _has_client() -> bool:
 # -- Parquet -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class ParquetLayout:
-    """Which columns make the matrix: numeric columns, or one column of lists of equal length."""
-
-    names: tuple[str, ...]
-    width: int
-    dtype: np.dtype[Any]
-    of_lists: bool
-
-
 def _open_parquet(path: Path, columns: Sequence[str] | None = None) -> StoredMatrix:
     """One Parquet file, or a folder of them in the order of their names. A null is NaN."""
     source, files = f"The Parquet {'file' if path.is_file() else 'folder'} {path.name}", _parquet_files(path)
-    layouts = {}
-    for file in files:
-        with _parquet_reader(file) as reader:
-            layouts[file.name] = _find_layout(reader, file, columns)
-    first, layout = next(iter(layouts.items()))
-    for name, other in layouts.items():
-        if (other.names, other.width) != (layout.names, layout.width):
-            raise DataError(f"Every file of {source} must have the same columns. {name} differs from {first}.")
-    dtype = np.result_type(*(other.dtype for other in layouts.values()))
-    matrix = spool(({"": batch} for batch in _batches(files, layout, dtype, source)), source)[""]
+    names = {file.name: _numeric_columns(file, columns) for file in files}
+    for name, others in names.items():
+        if others != names[files[0].name]:
+            raise DataError(f"Every file of {source} must have the same columns. {name} differs from {files[0].name}.")
+    matrix = spool(({"": batch} for batch in _batches(files, names[files[0].name], source)), source)[""]
     matrix.source = source
     return matrix
 
@@ -456,84 +440,80 @@ def _not_intact(path: Path, error: Exception) -> DataError:
     return DataError(f"{path.name} must be an intact Parquet file. It could not be read: {_first_line(error)}.")
 
 
-def _batches(files: list[Path], layout: ParquetLayout, dtype: Any, source: str) -> Iterator[Matrix]:
-    """The rows of some files, in batches: a row group may be as large as a file."""
-    size, row = max(1, PIECE_BYTES // max(1, layout.width * dtype.itemsize)), 0
-    for file in files:
-        with _parquet_reader(file) as reader:
-            try:
-                for batch in reader.iter_batches(size, columns=list(layout.names)):
-                    yield _to_matrix(batch, layout, dtype, source, row)
-                    row += batch.num_rows
-            except OSError as error:
-                raise _not_intact(file, error) from error
-
-
-def _find_layout(reader: Any, path: Path, columns: Sequence[str] | None) -> ParquetLayout:
-    """Which columns make the matrix of a file, and what they hold."""
+def _numeric_columns(path: Path, columns: Sequence[str] | None) -> list[str]:
+    """The columns that make the matrix: numbers, or one column of lists of numbers."""
     from pyarrow import types
 
-    schema = reader.schema_arrow
+    with _parquet_reader(path) as reader:
+        schema = reader.schema_arrow
     names = [name for name in schema.names if not name.startswith(INDEX_COLUMN)] if columns is None else list(columns)
     missing = [name for name in names if name not in schema.names]
     if missing or not names:
         raise DataError(f"{path.name} must have the column {(missing or ['of numbers'])[0]!r}. Got {schema.names}.")
-    kinds = [schema.field(name).type for name in names]
-    of_lists = len(kinds) == 1 and (types.is_fixed_size_list(kinds[0]) or _is_list(kinds[0]))
-    values = [kinds[0].value_type] if of_lists else kinds
-    for name, kind in zip(names, values, strict=True):
+    for name in names:
+        kind = schema.field(name).type
+        kind = kind.value_type if len(names) == 1 and _is_list(kind) else kind
         if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
             raise DataError(
                 f"{path.name} must hold columns of numbers, or one column of lists of numbers. "
                 f"Got the column {name!r} of type {kind}; open_view(path, columns=...) chooses columns."
             )
-    dtype = np.result_type(*(np.dtype(kind.to_pandas_dtype()) for kind in values))
-    width = len(names)
-    if of_lists:
-        width = kinds[0].list_size if types.is_fixed_size_list(kinds[0]) else _first_length(reader, names[0])
-    return ParquetLayout(tuple(names), width, dtype, of_lists)
+    return names
 
 
 def _is_list(kind: Any) -> bool:
     from pyarrow import types
 
-    return bool(types.is_list(kind) or types.is_large_list(kind))
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
-def _first_length(reader: Any, name: str) -> int:
-    """The length of the first list that is not null."""
-    for batch in reader.iter_batches(1024, columns=[name]):
-        lengths = batch.column(0).value_lengths().drop_null()
-        if len(lengths):
-            return int(lengths[0].as_py())
-    return 0
+def _batches(files: list[Path], names: list[str], source: str) -> Iterator[Matrix]:
+    """The rows of some files in batches: a row group may be as large as a file."""
+    row, width, dtype = 0, 0, None
+    for file in files:
+        with _parquet_reader(file) as reader:
+            kinds = [reader.schema_arrow.field(name).type for name in names]
+            kinds = [kind.value_type if _is_list(kind) else kind for kind in kinds]
+            dtype = dtype or np.result_type(*(kind.to_pandas_dtype() for kind in kinds))
+            width = width or _width(reader, names)
+            try:
+                size = max(1, PIECE_BYTES // max(1, width * dtype.itemsize))
+                for batch in reader.iter_batches(size, columns=names):
+                    yield _to_matrix(batch, width, dtype, source, row)
+                    row += batch.num_rows
+            except OSError as error:
+                raise _not_intact(file, error) from error
 
 
-def _to_matrix(batch: Any, layout: ParquetLayout, dtype: np.dtype[Any], source: str, first_row: int) -> Matrix:
+def _width(reader: Any, names: list[str]) -> int:
+    """Columns of the matrix; of lists, the length of the first one that is not null."""
+    if not _is_list(reader.schema_arrow.field(names[0]).type):
+        return len(names)
+    batches = (batch.column(0).drop_null() for batch in reader.iter_batches(1024, columns=names))
+    return next((len(lists[0]) for lists in batches if len(lists)), 0)
+
+
+def _to_matrix(batch: Any, width: int, dtype: np.dtype[Any], source: str, first_row: int) -> Matrix:
     """The rows of one batch."""
-    matrix = np.full((batch.num_rows, layout.width), np.nan if dtype.kind == "f" else 0, dtype)
-    if not layout.of_lists:
-        for j in range(layout.width):
-            _check_nulls(batch.column(j), dtype, source)
-            matrix[:, j] = batch.column(j).to_numpy(zero_copy_only=False)
+    matrix = np.full((batch.num_rows, width), np.nan if dtype.kind == "f" else 0, dtype)
+    if not _is_list(batch.column(0).type):
+        for j, column in enumerate(batch.columns):
+            matrix[:, j] = _numbers(column, dtype, source)
         return matrix
     column = batch.column(0)
-    _check_nulls(column, dtype, source)
     lists, present = column.drop_null(), column.is_valid().to_numpy(zero_copy_only=False)
-    if _is_list(column.type):
-        lengths = lists.value_lengths().to_numpy(zero_copy_only=False)
-        if bool((lengths != layout.width).any()):
-            wrong = int(np.argmax(lengths != layout.width))
-            raise DataError(
-                f"{source} must hold lists of equal length, {layout.width}. "
-                f"Got {lengths[wrong]} in row {first_row + int(np.flatnonzero(present)[wrong])}."
-            )
-    values = lists.flatten()
-    _check_nulls(values, dtype, source)
-    matrix[present] = values.to_numpy(zero_copy_only=False).reshape(len(lists), layout.width)
+    lengths = np.asarray(lists.value_lengths())
+    if bool((lengths != width).any()):
+        wrong = int(np.argmax(lengths != width))
+        raise DataError(
+            f"{source} must hold lists of equal length, {width}. "
+            f"Got {lengths[wrong]} in row {first_row + int(np.flatnonzero(present)[wrong])}."
+        )
+    matrix[present] = _numbers(lists.flatten(), dtype, source).reshape(len(lists), width)
     return matrix
 
 
-def _check_nulls(column: Any, dtype: np.dtype[Any], source: str) -> None:
+def _numbers(column: Any, dtype: np.dtype[Any], source: str) -> Matrix:
     if column.null_count and dtype.kind != "f":
         raise DataError(f"{source} must have no nulls among whole numbers. Got {column.null_count} of them.")
+    return np.asarray(column.to_numpy(zero_copy_only=False))

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fusehash.errors import DataError
+from fusehash.views import check_shape
 
 Rows = NDArray[np.intp]
 Matrix = NDArray[Any]
@@ -230,16 +231,6 @@ def _reopen(
     if name is not None:
         matrix = matrix.checked(name, allow_missing=allow_missing)
     return matrix if selection is None else matrix.select(selection)
-
-
-def check_shape(source: str, shape: Sequence[int]) -> tuple[int, int]:
-    """Rows and columns, at least one of each."""
-    shape = tuple(shape)
-    if len(shape) != 2:
-        raise DataError(f"{source} must hold a matrix (rows, features). Got shape {shape} instead.")
-    if 0 in shape:
-        raise DataError(f"{source} must have rows and features. Got shape {shape} instead.")
-    return int(shape[0]), int(shape[1])
 
 
 def check_dtype(source: str, dtype: Any) -> np.dtype[Any]:
