@@ -22,7 +22,7 @@ from fusehash.errors import DataError
 from fusehash.streams import StoredMatrix, cluster, passes_over
 from fusehash.streams.cluster import ClusterPasses
 from fusehash.streams.row_passes import RowPasses
-from fusehash.streams.stored import Reader
+from fusehash.streams.stored import RowReader
 from fusehash.views import PairedViews
 from untuned import UNTUNED
 
@@ -263,7 +263,9 @@ def test_a_fit_on_a_device_stays_here(client, paths, monkeypatch):
 )
 @settings(max_examples=30, deadline=None)
 def test_partitions_cover_the_rows_and_end_between_blocks(n_rows, width, size):
-    never_read = StoredMatrix("A file", (n_rows, width), np.float32, Reader(lambda *_: pytest.fail("rows were read")))
+    never_read = StoredMatrix(
+        "A file", (n_rows, width), np.float32, RowReader(lambda *_: pytest.fail("rows were read"))
+    )
     data = ClusterPasses(None, PairedViews({"a": never_read}))
     rows = data.rows_per_block(size)
     spans = data._partitions(rows)

@@ -27,7 +27,7 @@ from fusehash.numerics.arrays import Array
 from fusehash.numerics.parallel import map_blocks
 from fusehash.streams.formats import dense_chunk
 from fusehash.streams.row_passes import Block, PerRow, Result, RowPasses, Total, Work, concat
-from fusehash.streams.stored import Reader, Recipe, StoredMatrix
+from fusehash.streams.stored import Recipe, RowReader, StoredMatrix
 from fusehash.views import BLOCK_ROWS, PairedViews, to_dense
 
 PARTITION_ROWS = 16_384  # enough for a second of work, so that starting a task costs nothing
@@ -255,7 +255,7 @@ class Partition:
                 self.views[name] = recipe[0](*recipe[1])  # opened in the task: its errors are raised as they are
                 continue
             array = dense_chunk(pieces[name], (span.stop - span.start, pieces[name].shape[1]))
-            reader = Reader(lambda start, stop, array=array: array[start - span.start : stop - span.start])  # type: ignore[misc]
+            reader = RowReader(lambda start, stop, array=array: array[start - span.start : stop - span.start])  # type: ignore[misc]
             matrix = StoredMatrix("The dask array", (span.stop, array.shape[1]), array.dtype, reader)
             self.views[name] = matrix.checked(name, allow_missing=name in span.masks)
 

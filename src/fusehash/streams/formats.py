@@ -30,8 +30,8 @@ from fusehash.streams.stored import (
     PIECE_BYTES,
     Matrix,
     PieceReader,
-    Reader,
     Recipe,
+    RowReader,
     StoredMatrix,
     check_dtype,
 )
@@ -142,7 +142,7 @@ def _first_line(error: BaseException) -> str:
 # -- .npy files and memory maps ----------------------------------------------------------------------------------
 
 
-class FileReader(Reader):
+class FileReader(RowReader):
     """Rows of one dtype from byte `offset` of a file; `owner` keeps a temporary file alive."""
 
     owner: Any = None
@@ -346,7 +346,7 @@ def _open_hdf5(dataset: Any) -> StoredMatrix:
 
     options: dict[str, Any] = {"recipe": (_open_hdf5_path, (path, name)), "is_shared": True}
     if not dataset.chunks:  # nothing to decode: read just the rows that are asked for
-        return StoredMatrix(source, dataset.shape, dataset.dtype, Reader(load), **options)
+        return StoredMatrix(source, dataset.shape, dataset.dtype, RowReader(load), **options)
     return _in_chunks(source, dataset, even_edges(source, dataset, dataset.chunks[0]), load, **options)
 
 

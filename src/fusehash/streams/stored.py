@@ -1,6 +1,6 @@
 """StoredMatrix: the rows of one view, read when you ask for them.
 
-What differs between formats is a `Reader`. Cutting by rows, selections and checks are the same for all of them.
+What differs between formats is a `RowReader`. Cutting by rows, selections and checks are the same for all of them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class StoredMatrix:
         What it is, for messages.
     shape : tuple of int
     dtype : dtype
-    reader : Reader
+    reader : RowReader
     chunk_rows : int, optional
         How many rows are best read at a time.
     in_chunks : bool
@@ -60,7 +60,7 @@ class StoredMatrix:
         source: str,
         shape: Sequence[int],
         dtype: Any,
-        reader: Reader,
+        reader: RowReader,
         *,
         chunk_rows: int | None = None,
         in_chunks: bool = False,
@@ -245,7 +245,7 @@ def check_dtype(source: str, dtype: Any) -> np.dtype[Any]:
 # -- readers -----------------------------------------------------------------------------------------------------
 
 
-class Reader:
+class RowReader:
     """Reads rows by `load(start, stop)`, which gives consecutive rows (0 <= start < stop <= n) as a new array."""
 
     def __init__(self, load: Callable[[int, int], Matrix]) -> None:
@@ -270,7 +270,7 @@ class Reader:
         return taken
 
 
-class PieceReader(Reader):
+class PieceReader(RowReader):
     """Rows in pieces that are costly to make, such as compressed chunks; the last few pieces are kept.
 
     A pass in small blocks makes each piece once. If several threads need a piece at the same time, one makes it.
