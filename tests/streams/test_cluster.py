@@ -263,9 +263,7 @@ def test_a_fit_on_a_device_stays_here(client, paths, monkeypatch):
 )
 @settings(max_examples=30, deadline=None)
 def test_partitions_cover_the_rows_and_end_between_blocks(n_rows, width, size):
-    never_read = StoredMatrix(
-        "A file", (n_rows, width), np.float32, RowReader(lambda *_: pytest.fail("rows were read"))
-    )
+    never_read = StoredMatrix("A file", (n_rows, width), np.float32, RowReader(lambda *_: pytest.fail("read")))
     data = ClusterPasses(None, PairedViews({"a": never_read}))
     rows = data.rows_per_block(size)
     spans = data._partitions(rows)
