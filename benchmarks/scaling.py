@@ -29,7 +29,7 @@ import numpy as np
 
 import fusehash as fh
 from fusehash.numerics.parallel import n_cores
-from fusehash.streams import sink
+from fusehash.streams import NpyWriter
 
 DIMS = {"image": 128, "text": 128}
 BITS = 64
@@ -54,8 +54,8 @@ def write_views(folder: Path, n: int, block: int = 50_000) -> dict[str, str]:
     centers = rng.standard_normal((50, 20), dtype=np.float32)
     maps = {name: rng.standard_normal((20, d)).astype(np.float32) / np.float32(4.5) for name, d in DIMS.items()}
     with (
-        sink(paths["image"], n, DIMS["image"], np.float32) as image,
-        sink(paths["text"], n, DIMS["text"], np.float32) as text,
+        NpyWriter(paths["image"], n, DIMS["image"], np.float32) as image,
+        NpyWriter(paths["text"], n, DIMS["text"], np.float32) as text,
     ):
         for start in range(0, n, block):
             rows = min(block, n - start)

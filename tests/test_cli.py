@@ -19,8 +19,7 @@ import fusehash
 from fusehash import hashers
 from fusehash.cli import app
 from fusehash.datasets import load, make_paired
-from fusehash.streams import open_view, sink
-from fusehash.streams.sinks import NpySink
+from fusehash.streams import NpyWriter, open_view
 
 Run = Callable[..., Result]
 COMMANDS = ("demo", "fit", "encode", "evaluate")
@@ -269,13 +268,13 @@ def test_encode_leaves_the_old_file_when_writing_fails(
     out = tmp_path / "codes.npy"
     out.write_bytes(b"old")
 
-    store = NpySink._store
+    store = NpyWriter._store
 
-    def full(sink: NpySink, rows: Any) -> None:
+    def full(sink: NpyWriter, rows: Any) -> None:
         store(sink, rows[:1])
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(NpySink, "_store", full)
+    monkeypatch.setattr(NpyWriter, "_store", full)
     wrong(run("encode", model, data, "--fused", "--out", out), "No space left on device")
     assert out.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [out]
@@ -338,7 +337,7 @@ def files(data: Path, optional: Callable[[str], Any]) -> list[str]:
     dataset = load(data)
     for name, suffix in (("image", ".npy"), ("text", ".parquet"), ("text", ".zarr")):
         matrix = np.asarray(dataset.views[name])
-        with sink(data.parent / f"{name}{suffix}", *matrix.shape, matrix.dtype) as out:
+        with NpyWriter(data.parent / f"{name}{suffix}", *matrix.shape, matrix.dtype) as out:
             out.write(matrix)
     np.save(data.parent / "labels.npy", dataset.labels)
     return [str(data.parent / "image.npy"), f"text={data.parent / 'text.parquet'}"]

@@ -1,8 +1,7 @@
-"""What a set of paired views is: names, checks, row blocks, missing rows.
+"""PairedViews: names, checks, row blocks and missing rows of views whose rows describe the same items.
 
-Row i of every view describes the same item. Views may be dense or scipy.sparse, or lie in files or streams (`streams`);
-they are never copied as a whole, only block by block (`PairedViews.block`), so that nothing of the size of the data is
-held twice. Stored views are checked for NaN while they are read.
+Views are never copied as a whole, only block by block (`PairedViews.block`). How to open views that are not arrays is
+registered by `streams`; such a stored view has `is_stored` and is checked for NaN while it is read.
 """
 
 from __future__ import annotations
@@ -16,53 +15,80 @@ from numpy.typing import NDArray
 
 from fusehash.errors import DataError
 from fusehash.numerics.arrays import (
+    BLOCK_ROWS,
     Array,
-    cast,
+    Floats,
     host,
-    is_accelerated,
     is_foreign,
     namespace,
     precision,
     take_rows,
+    to_dense,
     to_device_of,
     unmasked,
     zeros,
 )
-from fusehash.streams import StoredMatrix, is_block_stream, open_blocks, open_view
-from fusehash.streams.checked import check_stored
 
-Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 ViewsLike: TypeAlias = Union[
     "PairedViews", Mapping[str, Any], Sequence[Any], Iterable[Any], Callable[[], Iterable[Any]]
 ]
 
-BLOCK_ROWS = 2048
+__all__ = ["BLOCK_ROWS", "Floats", "PairedViews", "ViewsLike", "check_view", "named", "to_dense"]
+
 _SUM_ROWS = 2**20
+_openers: dict[str, Callable[[Any], Any]] = {}
+
+
+def register_openers(
+    open_view: Callable[[Any], Any], open_blocks: Callable[[Any], Any], is_block_stream: Callable[[Any], bool]
+) -> None:
+    """Say how to open one view, and all views of a stream, that are not arrays."""
+    _openers.update(view=open_view, blocks=open_blocks, is_stream=is_block_stream)
 
 
 class PairedViews(Mapping[str, Any]):
-    """Checked, paired views: a mapping name -> (n, d) matrix that can also be cut by rows.
+    """Checked, paired views: a mapping from name to (n, d) matrix that you can also cut by rows.
 
-    Cutting (`views[rows]`, `len(views)` counts rows, `shape`) is what lets scikit-learn's splitters and
-    GridSearchCV work on it.
+    ``views[rows]`` cuts, ``len(views)`` counts rows and ``shape`` is (rows, features), so that the splitters of
+    scikit-learn and GridSearchCV work on it.
 
     Parameters
     ----------
-    views : mapping name -> (n, d) array or scipy.sparse matrix, or a sequence of them (named "view0", "view1", ...).
-        A view may also be what `streams.open_view` reads (the path of a .npy, .zarr or .parquet file, a memory map, a
-        dask array, ...), and all of them a stream of paired blocks (`streams.open_blocks`).
-    allow_missing : accept rows that are all NaN in some view (the item was not seen there)
-    present : mapping name -> (n,) boolean, the rows in which a view is seen; another way to say what is missing, and
-        the only one for sparse views (implies allow_missing)
+    views : mapping of str to (n, d) array or scipy.sparse matrix, or sequence of matrices
+        Matrices of a sequence are named "view0", "view1", ... A view may also be anything that `streams.open_view`
+        opens, such as the path of a .npy file, and all of them a stream of paired blocks (`streams.open_blocks`).
+    allow_missing : bool, default=False
+        Accept rows that are all NaN in some view: the item is missing there.
+    present : mapping of str to (n,) array of bool, optional
+        The rows in which a view is present; the only way to say so for sparse views. Implies `allow_missing`.
+
+    Attributes
+    ----------
+    present : dict of str to (n,) array of bool
+        Only of views that are missing in some row.
+
+    Raises
+    ------
+    DataError
+        If rows do not pair one to one, or a view is not a matrix of finite numbers.
+
+    Examples
+    --------
+    >>> import numpy as np, fusehash as fh
+    >>> views = fh.PairedViews({"image": np.ones((4, 3)), "text": np.zeros((4, 2))})
+    >>> views
+    PairedViews(4 rows; image: 3, text: 2)
+    >>> views[1:3].shape
+    (2, 5)
     """
 
     def __init__(
         self, views: ViewsLike, *, allow_missing: bool = False, present: Mapping[str, Any] | None = None
     ) -> None:
-        given = named(views)
-        known = views.present if isinstance(views, PairedViews) and allow_missing else {}
-        masks: dict[str, Any] = dict(present or known)
+        by_name = named(views)
+        is_checked = isinstance(views, PairedViews)
+        masks: dict[str, Any] = dict(present or (views.present if is_checked and allow_missing else {}))  # type: ignore[union-attr]
         if isinstance(views, PairedViews) and views.present and not (allow_missing or present):
             raise DataError(
                 "Every view must be present in every row here. "
@@ -70,7 +96,7 @@ class PairedViews(Mapping[str, Any]):
             )
         self._views: dict[str, Any] = {}
         self.present: dict[str, Mask] = {}
-        for name, matrix in given.items():
+        for name, matrix in by_name.items():
             self._views[name], mask = check_view(matrix, name, allow_missing=allow_missing or bool(present))
             if name in masks:
                 stated = check_mask(masks.pop(name), name, self._views[name].shape[0])
@@ -78,18 +104,19 @@ class PairedViews(Mapping[str, Any]):
             if mask is not None and not mask.all():
                 self.present[name] = mask
         if masks:
-            raise DataError(f"A mask must belong to one of the views {list(given)}. Got one for {next(iter(masks))!r}.")
+            raise DataError(
+                f"A mask must belong to one of the views {list(by_name)}. Got one for {next(iter(masks))!r}."
+            )
         rows = {name: matrix.shape[0] for name, matrix in self._views.items()}
         if len(set(rows.values())) > 1:
             listed = ", ".join(f"'{name}' has {n}" for name, n in rows.items())
             raise DataError(f"Rows of the views must pair one to one. Got different numbers of rows: {listed}.")
         self.n_rows: int = next(iter(rows.values()))
-        if self.present:
-            nowhere = ~np.any([self.present.get(n, np.ones(self.n_rows, bool)) for n in self._views], axis=0)
-            if nowhere.any():
-                raise DataError(
-                    f"Every row must be present in at least one view. Row {int(np.argmax(nowhere))} is in none."
-                )
+        nowhere = ~np.any([self.is_present(name) for name in self.names], axis=0) if self.present else np.zeros(1)
+        if nowhere.any():
+            raise DataError(
+                f"Every row must be present in at least one view. Row {int(np.argmax(nowhere))} is in none."
+            )
 
     @property
     def names(self) -> list[str]:
@@ -139,23 +166,27 @@ class PairedViews(Mapping[str, Any]):
         """The same views, some rows."""
         if isinstance(index, int | np.integer) and not isinstance(index, bool):
             index = [index]  # one row stays a row
-        cut = object.__new__(PairedViews)
-        cut._views = {name: _cut(matrix, index) for name, matrix in self._views.items()}
-        cut.present = {name: mask[index] for name, mask in self.present.items()}
-        cut.n_rows = next(iter(cut._views.values())).shape[0]
-        return cut
+        views = {
+            name: view.select(index) if getattr(view, "is_stored", False) else take_rows(view, index)
+            for name, view in self.items()
+        }
+        return self._with(views, {name: mask[index] for name, mask in self.present.items()})
 
     def on_host(self) -> PairedViews:
-        """The same views with tensors brought to NumPy."""
+        """The same views with tensors copied to NumPy."""
         if not any(is_foreign(view) for view in self.values()):
             return self
-        moved = object.__new__(PairedViews)
-        moved._views = {name: host(view) if is_foreign(view) else view for name, view in self.items()}
-        moved.present, moved.n_rows = self.present, self.n_rows
-        return moved
+        return self._with({name: host(view) if is_foreign(view) else view for name, view in self.items()}, self.present)
+
+    @staticmethod
+    def _with(views: dict[str, Any], present: dict[str, Mask]) -> PairedViews:
+        """Views that are checked already."""
+        paired = object.__new__(PairedViews)
+        paired._views, paired.present, paired.n_rows = views, present, next(iter(views.values())).shape[0]
+        return paired
 
     def is_present(self, name: str) -> Mask:
-        """Which rows are seen in the view."""
+        """Which rows are present in the view."""
         return self.present.get(name, np.ones(self.n_rows, dtype=bool))
 
     def complete_rows(self) -> NDArray[np.intp]:
@@ -167,7 +198,7 @@ class PairedViews(Mapping[str, Any]):
         return np.asarray(host(self.dense(name, rows)), dtype=np.float64)
 
     def dense(self, name: str, rows: slice | NDArray[np.intp]) -> Array:
-        """The same in the array library of the view, where it is."""
+        """The same in the array library and on the device of the view."""
         dense = to_dense(take_rows(self._views[name], rows))
         if name not in self.present:
             return dense
@@ -180,51 +211,42 @@ class PairedViews(Mapping[str, Any]):
             yield slice(start, min(start + size, self.n_rows))
 
 
-def _cut(matrix: Any, index: Any) -> Any:
-    """Some rows; those of a stored view are only remembered."""
-    return matrix.select(index) if isinstance(matrix, StoredMatrix) else take_rows(matrix, index)
-
-
 def named(views: ViewsLike) -> dict[str, Any]:
     """Give every view a name: a mapping keeps its keys, a sequence gets "view0", "view1", ...; a stream is opened."""
-    if is_block_stream(views):
-        given: dict[Any, Any] = dict(open_blocks(views))
+    if _openers and _openers["is_stream"](views):
+        by_name: dict[Any, Any] = dict(_openers["blocks"](views))
     elif isinstance(views, Mapping):
-        given = dict(views)
+        by_name = dict(views)
     elif isinstance(views, list | tuple):
-        given = {f"view{i}": matrix for i, matrix in enumerate(views)}
+        by_name = {f"view{i}": matrix for i, matrix in enumerate(views)}
     else:
         raise DataError(
             f"Views must be a mapping from name to matrix, or a list of matrices. Got {type(views).__name__} instead."
         )
-    if not given:
+    if not by_name:
         raise DataError("Views must hold at least one view. Got none.")
-    for name in given:
+    for name in by_name:
         if not isinstance(name, str) or not name:
             raise DataError(f"The name of a view must be a non-empty string. Got {name!r} instead.")
-    return given
+    return by_name
 
 
 def check_view(matrix: Any, name: str, *, allow_missing: bool = False) -> tuple[Any, Mask | None]:
     """Check one (n, d) matrix; return it (CSR if sparse, float if dense) and the mask of rows that are present."""
-    matrix = open_view(matrix)
-    if isinstance(matrix, StoredMatrix):
-        return check_stored(matrix, name, allow_missing=allow_missing)
+    matrix = _openers["view"](matrix) if _openers else matrix
+    if getattr(matrix, "is_stored", False):
+        stored = matrix.checked(name, allow_missing=allow_missing)
+        mask = stored.present_rows() if allow_missing else None  # one pass: training must know which rows are missing
+        return stored, None if mask is None or mask.all() else mask
     if is_foreign(matrix):
         return _check_foreign(matrix, name, allow_missing=allow_missing)
-    if sp.issparse(matrix):
-        matrix = matrix.tocsr()
-        values = matrix.data
-    else:
-        try:
-            matrix = np.asarray(unmasked(matrix))
-        except ValueError:
-            raise DataError(f"View '{name}' must be a matrix (rows, features). Got rows of unequal length.") from None
-        values = matrix
-    _check_shape(tuple(matrix.shape), name)
-    if matrix.dtype.kind == "b":
-        matrix = matrix.astype(np.float64)
-        values = matrix.data if sp.issparse(matrix) else matrix
+    try:
+        matrix = matrix.tocsr() if sp.issparse(matrix) else np.asarray(unmasked(matrix))
+    except ValueError:
+        raise DataError(f"View '{name}' must be a matrix (rows, features). Got rows of unequal length.") from None
+    check_shape(f"View '{name}'", matrix.shape)
+    matrix = matrix.astype(np.float64) if matrix.dtype.kind == "b" else matrix
+    values = matrix.data if sp.issparse(matrix) else matrix
     if matrix.dtype.kind not in "fiu":
         raise DataError(f"View '{name}' must hold real numbers. Got dtype {matrix.dtype} instead.")
     with np.errstate(over="ignore", invalid="ignore"):
@@ -233,17 +255,20 @@ def check_view(matrix: Any, name: str, *, allow_missing: bool = False) -> tuple[
     return _check_finite(matrix, name, allow_missing=allow_missing)
 
 
-def _check_shape(shape: tuple[int, ...], name: str) -> None:
+def check_shape(what: str, shape: Sequence[int]) -> tuple[int, int]:
+    """Rows and columns of a matrix, at least one of each; `what` begins the message."""
+    shape = tuple(shape)
     if len(shape) != 2:
-        raise DataError(f"View '{name}' must be a matrix (rows, features). Got shape {shape} instead.")
-    if shape[0] == 0 or shape[1] == 0:
-        raise DataError(f"View '{name}' must have rows and features. Got shape {shape} instead.")
+        raise DataError(f"{what} must be a matrix (rows, features). Got shape {shape} instead.")
+    if 0 in shape:
+        raise DataError(f"{what} must have rows and features. Got shape {shape} instead.")
+    return int(shape[0]), int(shape[1])
 
 
 def _check_foreign(matrix: Array, name: str, *, allow_missing: bool) -> tuple[Array, Mask | None]:
-    """The same checks for a tensor, where it is."""
+    """The same checks for a tensor, on its device."""
     xp = namespace(matrix)
-    _check_shape(tuple(matrix.shape), name)
+    check_shape(f"View '{name}'", matrix.shape)
     if str(getattr(matrix, "layout", "torch.strided")) != "torch.strided":
         raise DataError(f"View '{name}' must be a dense tensor or a scipy.sparse matrix. Got {matrix.layout} instead.")
     if xp.isdtype(matrix.dtype, "complex floating"):
@@ -270,14 +295,10 @@ def check_mask(mask: Any, name: str, n_rows: int) -> Mask:
 
 
 def _check_finite(matrix: Any, name: str, *, allow_missing: bool) -> tuple[Any, Mask | None]:
+    bad, absent = np.zeros((2, matrix.shape[0]), dtype=bool)
     if sp.issparse(matrix):
-        bad_values = ~np.isfinite(matrix.data)
-        bad = np.zeros(matrix.shape[0], dtype=bool)
-        bad[np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))[bad_values]] = True
-        absent = np.zeros_like(bad)
+        bad[np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))[~np.isfinite(matrix.data)]] = True
     else:
-        bad = np.zeros(matrix.shape[0], dtype=bool)
-        absent = np.zeros_like(bad)
         for start in range(0, matrix.shape[0], BLOCK_ROWS):
             block = host(matrix[start : start + BLOCK_ROWS])
             bad[start : start + len(block)] = ~np.isfinite(block).all(axis=1)
@@ -287,19 +308,8 @@ def _check_finite(matrix: Any, name: str, *, allow_missing: bool) -> tuple[Any, 
     if allow_missing and not (bad & ~absent).any():
         return matrix, ~absent
     wrong = bad & ~absent if allow_missing else bad
-    hint = (
-        "" if not (absent.any() and not allow_missing) else ' Rows that are all NaN are allowed with missing="allow".'
-    )
+    hint = ' Rows that are all NaN are allowed with missing="allow".' if absent.any() and not allow_missing else ""
     raise DataError(
         f"View '{name}' must hold finite numbers. "
         f"Got NaN or infinity in {int(wrong.sum())} rows, first in row {int(np.argmax(wrong))}.{hint}"
     )
-
-
-def to_dense(block: Any) -> Array:
-    """A small cut of a view as a dense matrix in double precision (on a GPU, single stays single: bytes are time)."""
-    if is_foreign(block):
-        return block if is_accelerated(block) and precision(block) == "float32" else cast(block, "float64")
-    if sp.issparse(block):
-        block = block.toarray()
-    return np.asarray(block, dtype=np.float64)

@@ -20,7 +20,7 @@ from fusehash.numerics import (
     anchors as graph,
 )
 from fusehash.numerics import (
-    feature_maps as kernels,
+    features as kernels,
 )
 from fusehash.numerics import (
     features as prepare,
@@ -32,7 +32,7 @@ from fusehash.numerics import (
     rotation,
     simplex,
 )
-from fusehash.numerics.arrays import host, is_foreign, place, to_device_of
+from fusehash.numerics.arrays import device_of, host, is_foreign, to_device_of
 
 Move = Callable[[np.ndarray], Any]
 NAMES = ("torch", "torch on a GPU", "cupy")
@@ -220,7 +220,7 @@ def test_codes_agree(move, name):
     for view, X in new.items():
         answer = theirs.encode(move(X), view=view)
         assert is_foreign(answer)
-        assert place(answer) == place(move(X))
+        assert device_of(answer) == device_of(move(X))
         assert agreement(ours.encode(X, view=view), answer) >= 0.999
         # Where they differ, the projection is near zero.
         real = ours.project(X, view=view)
@@ -326,5 +326,5 @@ def test_devices_and_precisions_are_checked():
 def test_beside_brings_an_array_to_another(move):
     X = np.arange(6.0).reshape(2, 3)
     moved = to_device_of(X, move(X))
-    assert place(moved) == place(move(X))
+    assert device_of(moved) == device_of(move(X))
     assert np.array_equal(host(moved), X)

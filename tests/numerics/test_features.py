@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fusehash.numerics.feature_maps import FeatureMap
-from fusehash.numerics.features import MAX_WIDTH, Preparation, kind_of, leading_components
+from fusehash.numerics.features import MAX_WIDTH, FeatureMap, Preparation, kind_of, leading_components
 
 
 def test_kinds_are_told_apart() -> None:

@@ -1,4 +1,4 @@
-"""Stored views in `fit` and `encode`: the codes of arrays in memory, whatever the rows lie in."""
+"""Stored views in `fit` and `encode` give the codes of arrays in memory, whatever the format."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from fusehash import hashers
 from fusehash.datasets import make_paired
 from fusehash.errors import DataError
-from fusehash.streams import StoredMatrix, open_blocks, open_view, sink
-from fusehash.streams.encoding import BlockEncoder
+from fusehash.streams import StoredMatrix, open_blocks, open_view
+from fusehash.streams.writers import BlockEncoder
 from fusehash.views import PairedViews, check_view
 
 DATA = make_paired(700, n_classes=5, views={"image": 20, "text": 12}, random_state=0).views
@@ -40,14 +40,18 @@ def store(tmp_path, optional):
         if kind == "hdf5":
             file = optional("h5py").File(tmp_path / "x.h5", "w")
             return {name: file.create_dataset(name, data=matrix) for name, matrix in ARRAYS.items()}
-        optional({"zarr": "zarr", "parquet": "pyarrow"}.get(kind, "numpy"))
-        suffix = ".npy" if kind == "memmap" else f".{kind}"
+        paths = {name: tmp_path / f"{name}.{'npy' if kind == 'memmap' else kind}" for name in ARRAYS}
         for name, matrix in ARRAYS.items():
-            with sink(tmp_path / f"{name}{suffix}", *matrix.shape, matrix.dtype) as out:
-                out.write(matrix)
+            if kind == "zarr":
+                optional("zarr").create_array(str(paths[name]), data=matrix, chunks=(200, matrix.shape[1]))
+            elif kind == "parquet":
+                table = optional("pyarrow").table({"values": list(matrix)})
+                optional("pyarrow.parquet").write_table(table, paths[name], row_group_size=150)
+            else:
+                np.save(paths[name], matrix)
         if kind == "memmap":
-            return {name: np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in ARRAYS}
-        return {name: str(tmp_path / f"{name}{suffix}") for name in ARRAYS}
+            return {name: np.load(path, mmap_mode="r") for name, path in paths.items()}
+        return {name: str(path) for name, path in paths.items()}
 
     return make
 
@@ -129,7 +133,7 @@ def test_encode_of_a_stream_gives_the_codes_of_each_block(models, form, tmp_path
     np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), model.encode(ARRAYS["text"], view="text"))
 
 
-def test_blocks_may_be_empty_frames_or_one_buffer_filled_anew(models, tmp_path, optional):
+def test_blocks_may_be_empty_or_frames_or_one_buffer_that_is_refilled(models, tmp_path, optional):
     pandas = optional("pandas")
     model, buffers = models["fusehash"], {name: np.empty((70, matrix.shape[1])) for name, matrix in ARRAYS.items()}
 
@@ -168,7 +172,7 @@ def save(path, matrix):
 
 def test_views_are_opened_cut_and_sent_without_being_read(tmp_path, monkeypatch):
     path = save(tmp_path / "x.npy", ARRAYS["image"])
-    monkeypatch.setattr("fusehash.streams.npy.RawMatrix._fill", lambda *_: pytest.fail("rows were read"))
+    monkeypatch.setattr("fusehash.streams.formats.FileReader._fill", lambda *_: pytest.fail("rows were read"))
     views = PairedViews({"image": path, "text": ARRAYS["text"]})
     rows = np.array([5, 600, 3])
     cut = pickle.loads(pickle.dumps(views.rows(rows)))
@@ -180,7 +184,7 @@ def test_views_are_opened_cut_and_sent_without_being_read(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_what_is_not_finite_is_found_in_the_block_that_is_read(tmp_path, value, models):
+def test_nan_and_infinity_raise_when_their_block_is_read(tmp_path, value, models):
     bad = ARRAYS["image"].copy()
     bad[650, 3] = value
     views = PairedViews({"image": save(tmp_path / "x.npy", bad), "text": ARRAYS["text"]})

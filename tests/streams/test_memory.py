@@ -1,4 +1,4 @@
-"""A pass over a file of 400 MB takes no memory to speak of."""
+"""A pass over a file of 400 MB needs little memory."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import sys
 import numpy as np
 import pytest
 
-from fusehash.streams.sinks import npy_header
+from fusehash.streams.writers import npy_header
 
 ROWS, COLUMNS = 400_000, 256
 MEGABYTES = 100
 START = """
 import resource, sys
 import numpy as np
-from fusehash.streams import open_view, sink
-from fusehash.parallel import map_blocks
+from fusehash.streams import NpyWriter, open_view
+from fusehash.numerics.parallel import map_blocks
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // (1 if sys.platform != "darwin" else 1024)
@@ -37,7 +37,7 @@ rows = np.arange(0, len(matrix), 7)
 for start in range(0, len(rows), 2048): matrix[rows[start : start + 2048]].sum()
 """,
     "copy": """
-with sink(sys.argv[1] + ".npy", *matrix.shape, matrix.dtype) as out:
+with NpyWriter(sys.argv[1] + ".npy", *matrix.shape, matrix.dtype) as out:
     for rows, block in matrix.blocks(2048): out.write(block)
 """,
 }
@@ -45,7 +45,7 @@ with sink(sys.argv[1] + ".npy", *matrix.shape, matrix.dtype) as out:
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
-    """400 MB of zeros that take no room on the disk."""
+    """A sparse file of 400 MB of zeros."""
     path = tmp_path_factory.mktemp("large") / "x.npy"
     header = npy_header((ROWS, COLUMNS), np.dtype(np.float32))
     with path.open("wb") as file:
@@ -58,7 +58,7 @@ def large(tmp_path_factory):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the peak is asked for with resource")
 @pytest.mark.parametrize("what", PROGRAMS)
-def test_a_pass_takes_little_memory(large, what):
+def test_a_pass_needs_little_memory(large, what):
     program = f"{START}{PROGRAMS[what]}\nprint(peak() - before)"
     command = [sys.executable, "-c", program, str(large)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fusehash.streams import StoredMatrix, open_blocks, open_view, pieces
+from fusehash.streams import StoredMatrix, formats, open_blocks, open_view
+from fusehash.streams.stored import PieceReader
 
-from .conftest import KINDS, X
-from .conftest import pieces as paired_pieces
+from .conftest import KINDS, X, pieces
 
 N = len(X)
 bound = st.one_of(st.none(), st.integers(-N - 5, N + 5))
@@ -40,7 +40,7 @@ def test_it_is_the_matrix(stored, kind):
 def test_cuts_are_those_of_the_array(stored, kind):
     matrix = stored(kind)
 
-    @settings(max_examples=30, deadline=None)
+    @settings(max_examples=10, deadline=None)
     @given(rows=slices, index=numbers, seed=st.integers(0, 9))
     def same(rows, index, seed):
         np.testing.assert_array_equal(matrix[rows], X[rows])
@@ -52,13 +52,13 @@ def test_cuts_are_those_of_the_array(stored, kind):
     same()
     np.testing.assert_array_equal(matrix[-1], X[-1])
     cut = matrix[3:6]
-    cut[:] = 0  # what was read belongs to who read it
+    cut[:] = 0  # what was read is a copy
     np.testing.assert_array_equal(matrix[3:6], X[3:6])
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("index", [[N], [-N - 1], [0.5], [[1]], (1, 2), np.zeros(N - 1, bool)])
-def test_rows_that_are_not_there_are_refused(stored, kind, index):
+def test_rows_that_do_not_exist_are_refused(stored, kind, index):
     with pytest.raises(IndexError, match=r"\.$"):
         stored(kind)[index]
 
@@ -84,15 +84,15 @@ def test_several_threads_read_at_once(stored, kind):
             rows = rng.integers(0, N, 5)
             np.testing.assert_array_equal(matrix[rows], X[rows])
 
-    with ThreadPoolExecutor(6) as pool:
-        list(pool.map(read, range(12)))
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(read, range(4)))
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("zarr object",)])
-def test_it_travels_by_its_path(stored, kind):
+def test_it_can_be_pickled_by_its_path(stored, kind):
     matrix = stored(kind)
     content = pickle.dumps(matrix)
-    if "npy" in kind or "parquet" in kind or kind.startswith(("zarr", "hdf5", "memmap")):
+    if not kind.startswith(("dask", "selected")):
         assert len(content) < 2000
     np.testing.assert_array_equal(pickle.loads(content)[100:200], X[100:200])
 
@@ -132,12 +132,9 @@ def test_a_chunk_is_computed_once_in_a_pass(optional):
 @given(chunks=st.lists(st.integers(0, 9), min_size=1, max_size=30).filter(any), most=st.integers(1, 20))
 @settings(max_examples=50, deadline=None)
 def test_small_chunks_are_joined_and_none_is_cut(chunks, most):
-    before = pieces.PIECE_BYTES
-    pieces.PIECE_BYTES = 4 * most
-    try:
-        edges = pieces.joined_edges(chunks, 4)
-    finally:
-        pieces.PIECE_BYTES = before
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(formats, "PIECE_BYTES", 4 * most)
+        edges = formats.joined_edges(chunks, 4)
     sizes = np.diff(edges)
     assert (edges[0], edges[-1]) == (0, sum(chunks))
     assert (sizes > 0).all()
@@ -149,17 +146,17 @@ def test_small_chunks_are_joined_and_none_is_cut(chunks, most):
 def test_an_error_while_a_chunk_is_made_reaches_everybody_and_is_not_kept():
     calls: list[int] = []
 
-    def fail_once(k: int) -> np.ndarray:
-        calls.append(k)
+    def fail_once(start: int, stop: int) -> np.ndarray:
+        calls.append(start)
         if len(calls) == 1:
             raise OSError("gone")
-        return X
+        return X[start:stop]
 
-    kept = pieces.Kept(fail_once, 2)
+    reader = PieceReader([0, 100, N], fail_once, 2)
     with pytest.raises(OSError, match="gone"):
-        kept.get(0)
-    assert kept.get(0) is X
-    assert kept.get(0) is X
+        reader.read(0, 9)
+    for _ in range(2):
+        np.testing.assert_array_equal(reader.read(50, 60), X[50:60])
     assert len(calls) == 2
 
 
@@ -168,22 +165,14 @@ def test_one_pass_over_a_stream_feeds_all_views():
 
     def stream():
         begun.append(1)
-        yield from paired_pieces()
+        yield from pieces()
 
     views = open_blocks(stream)
-    assert len(begun) == 1  # rows and widths
     for start in range(0, N, 64):
         for name, whole in (("a", X), ("b", -X[:, :3])):
             np.testing.assert_array_equal(views[name][start : start + 64], whole[start : start + 64])
-    assert len(begun) == 2
     np.testing.assert_array_equal(views["b"][[500, 3, 77]], -X[[500, 3, 77], :3])
-    assert len(begun) <= 3
-
-
-def test_views_of_a_stream_travel_together():
-    views = pickle.loads(pickle.dumps(open_blocks(paired_pieces())))
-    assert views["a"]._stream is views["b"]._stream
-    np.testing.assert_array_equal(views["b"][10:20], -X[10:20, :3])
+    assert len(begun) == 1
 
 
 def test_single_machine_streaming_imports_no_other_package(stored, tmp_path):

@@ -1,4 +1,4 @@
-"""RowPasses over rows in memory and in files: sums and lines against brute force, and samples that are read once."""
+"""RowPasses over rows in memory and in files: sums and arrays per row against brute force, and samples read once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fusehash.streams.npy import RawMatrix
+from fusehash.streams.formats import FileReader
 from fusehash.streams.row_passes import Block, RowPasses
 from fusehash.views import PairedViews
 
@@ -39,7 +39,7 @@ def files(tmp_path):
 
 
 @given(size=st.integers(1, 900), n_threads=st.integers(1, 3))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_a_pass_is_the_product_of_the_matrices(size, n_threads):
     extra = np.arange(1400.0).reshape(700, 2)
     (row_sums, first), sums = RowPasses(PairedViews(X), n_threads).total(products, size, given=(extra,))
@@ -68,7 +68,7 @@ def test_a_selection_of_files_is_read_once_and_one_of_arrays_is_not_copied(files
     some = RowPasses(files).select(rows)
     assert some.is_local
     assert {name: view.dtype for name, view in some.views.items()} == {"a": np.float32, "b": np.float64}
-    monkeypatch.setattr(RawMatrix, "_fill", lambda *_: pytest.fail("the file was read again"))
+    monkeypatch.setattr(FileReader, "_fill", lambda *_: pytest.fail("the file was read again"))
     some.total(products, 50)
     with pytest.raises(pytest.fail.Exception):
         RowPasses(files).total(products, 50)

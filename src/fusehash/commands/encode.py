@@ -43,9 +43,7 @@ def encode(
     view: Annotated[str | None, typer.Option(help="Encode from this view alone.")] = None,
     fused: Annotated[bool, typer.Option("--fused", help="Encode from all views together.")] = False,
     rows: Annotated[RowSet, typer.Option(help="Which rows of a dataset.")] = RowSet.all,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The .npy, .zarr or .parquet file to write.")] = Path(
-        "codes.npy"
-    ),
+    out: Annotated[Path, typer.Option("--out", "-o", help="The .npy file to write.")] = Path("codes.npy"),
     folder: inputs.Folder = None,
     split_seed: inputs.SplitSeed = 0,
     n_train: inputs.NTrain = None,
@@ -62,10 +60,10 @@ def encode(
     if files is not None and rows is not RowSet.all:
         raise typer.BadParameter("files of views have no split; only 'all' works.", param_hint="'--rows'")
     from fusehash import hashers, streams
-    from fusehash.streams.encoding import encode_rows
+    from fusehash.streams.writers import check_npy_path, encode_rows
 
     inputs.check_target(out)
-    streams.sink(out, None, 1, "uint8")  # the end of the name says what to write, or that it cannot be written
+    check_npy_path(out)
     hasher = hashers.load(model)
     if files is None:
         dataset = inputs.load_data(data, folder, split_seed, n_train, stack_images)

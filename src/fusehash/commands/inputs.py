@@ -125,7 +125,7 @@ def load_training(
 
 def view_files(data: Sequence[str]) -> dict[str, str] | None:
     """Name -> file where DATA is files of views (NAME=FILE, or FILE named as the view); None where it is a dataset."""
-    from fusehash.streams.opening import is_view_path
+    from fusehash.streams import is_view_path
 
     files: dict[str, str] = {}
     for entry in data:

@@ -20,18 +20,17 @@ from fusehash.numerics.arrays import (
     Array,
     check_device,
     convert,
+    device_of,
     host,
     is_foreign,
     namespace,
-    place,
     to_device_of,
     zeros,
 )
 from fusehash.numerics.parallel import map_blocks, one_blas_thread
 from fusehash.parameters import Progress as Progress
 from fusehash.parameters import Rule, check_labels, multiple_of, resolve_seed
-from fusehash.streams import StoredMatrix, encoding, is_block_stream, open_view
-from fusehash.streams.cluster import passes_over
+from fusehash.streams import StoredMatrix, is_block_stream, open_view, passes_over, writers
 from fusehash.streams.row_passes import RowPasses, device_rows
 from fusehash.views import Floats, PairedViews, ViewsLike, check_view, named, to_dense
 
@@ -271,7 +270,7 @@ class CrossModalHasher(BaseEstimator, ABC):
     def _on_device_of(self, array: Array) -> CrossModalHasher:
         """This model with its arrays on the device of a tensor; copied once per device."""
         copies: dict[Any, CrossModalHasher] = self.__dict__.setdefault("_device_copies", {})
-        key = place(array)
+        key = device_of(array)
         if key not in copies:
             used = {
                 n: v for n, v in vars(self).items() if is_learned(n) and n not in ("codes_", "sums_")
@@ -311,15 +310,15 @@ class CrossModalHasher(BaseEstimator, ABC):
             As for `project`.
         """
         name = self._view_name(view)
-        if out is None and encoding.is_dask(X):
-            return encoding.encode_lazily(self, X, name)
+        if out is None and writers.is_dask(X):
+            return writers.encode_lazily(self, X, name)
         if is_block_stream(X):
             return self._encode_stream(X, name, out)
         return self._encode({name: open_view(X)}, False, out)
 
     def _encode_stream(self, stream: Any, name: str | None, out: str | Path | None) -> Any:
-        codes = encoding.encode_blocks(self, stream, name)
-        return codes if out is None else encoding.write_codes(codes, None, bits.n_bytes(self.n_bits), out)
+        codes = writers.encode_blocks(self, stream, name)
+        return codes if out is None else writers.write_codes(codes, None, bits.n_bytes(self.n_bits), out)
 
     def _encode(self, opened: dict[str, Any], fused: bool, out: str | Path | None) -> Any:
         """Codes of opened views: of one, or of several that are fused."""
@@ -329,10 +328,10 @@ class CrossModalHasher(BaseEstimator, ABC):
             for name, matrix in opened.items():
                 if not (fused and isinstance(matrix, StoredMatrix)):  # checked block by block
                     opened[name] = self._check_rows(matrix, name, allow_missing=fused)
-            return encoding.encode_rows(self, opened, fused=fused, out=out)
+            return writers.encode_rows(self, opened, fused=fused, out=out)
         name, matrix = next(iter(opened.items()))
         codes = bits.pack(self.project_fused(opened) if fused else self.project(matrix, view=name))
-        return codes if out is None else encoding.write_codes([host(codes)], len(codes), codes.shape[1], out)
+        return codes if out is None else writers.write_codes([host(codes)], len(codes), codes.shape[1], out)
 
     def project_fused(self, views: ViewsLike) -> Array:
         """Real-valued projections of items seen in any subset of the views.
@@ -355,12 +354,12 @@ class CrossModalHasher(BaseEstimator, ABC):
         """
         opened = self._opened(views)
         if any(isinstance(matrix, StoredMatrix) for matrix in opened.values()):
-            blocks = encoding.paired_blocks(opened, allow_missing=True)
+            blocks = writers.paired_blocks(opened, allow_missing=True)
             return np.vstack([self.project_fused(block) for block in blocks])
         for name, matrix in opened.items():
             self._check_rows(matrix, name, allow_missing=True)
         paired = PairedViews(opened, allow_missing=True)
-        if len({place(view) if is_foreign(view) else None for view in paired.values()}) > 1:
+        if len({device_of(view) if is_foreign(view) else None for view in paired.values()}) > 1:
             paired = paired.on_host()  # views of several places meet here
         weights = self._fusion_weights()
         total: Array = None
@@ -574,7 +573,7 @@ def _padded_blocks(matrix: Any) -> Iterator[tuple[slice, Floats]]:
     starts = range(0, matrix.shape[0], ENCODE_ROWS)
     cuts: Iterable[Any] = (matrix[start : start + ENCODE_ROWS] for start in starts)
     if isinstance(matrix, StoredMatrix):
-        cuts = encoding.stored_blocks(matrix, ENCODE_ROWS)
+        cuts = writers.stored_blocks(matrix, ENCODE_ROWS)
     for start, cut in zip(starts, cuts, strict=True):
         block = np.ascontiguousarray(to_dense(cut))
         rows = slice(start, start + len(block))

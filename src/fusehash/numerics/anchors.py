@@ -6,22 +6,24 @@ It is never held dense for all items: weights come as (n, k) neighbor lists per 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fusehash.numerics.arrays import (
+    BLOCK_ROWS,
     Array,
+    Floats,
     cast,
+    clip_at_zero,
     dots,
     is_accelerated,
     is_numpy,
     namespace,
     nearest_columns,
-    not_below_zero,
     precision,
     put_rows,
     take_rows,
@@ -29,26 +31,38 @@ from fusehash.numerics.arrays import (
     zeros,
 )
 from fusehash.numerics.compiled import compiled
-from fusehash.views import BLOCK_ROWS, Floats, PairedViews
 
 Neighbors = tuple[Array, Array]
 
 
+class RowViews(Protocol):
+    """What anchors need of paired views: their names, their rows, and where they are present."""
+
+    n_rows: int
+
+    @property
+    def n_features(self) -> dict[str, int]: ...
+    def __iter__(self) -> Iterator[str]: ...
+    def is_present(self, name: str) -> NDArray[np.bool_]: ...
+    def block(self, name: str, rows: Any) -> Floats: ...
+    def blocks(self, size: int) -> Iterator[slice]: ...
+
+
 def squared_distances(X: Array, T: Array) -> Array:
-    """(n, P) squared Euclidean distances between the rows of X and of T, in their precision and their place."""
+    """(n, P) squared Euclidean distances between the rows of X and of T, in their precision and on their device."""
     xp = namespace(X)
-    # Seen from amid the anchors, or a far origin costs all digits; from entries of theirs, so that integers stay exact.
+    # Centered among the anchors, because a far origin costs digits; on their own entries, so that integers stay exact.
     center = xp.sort(T[:15], axis=0)[len(T[:15]) // 2]
     X, T = X - center, T - center
     D = X @ T.T
     D *= -2.0
     D += dots(X, X)[:, None]
     D += dots(T, T)
-    return not_below_zero(D)
+    return clip_at_zero(D)
 
 
 def choose_anchors(
-    views: PairedViews,
+    views: RowViews,
     n_anchors: int,
     method: str,
     rng: np.random.Generator,
@@ -57,9 +71,9 @@ def choose_anchors(
 ) -> dict[str, Floats]:
     """P anchors in every view: the same random pairs, or the centers of k-means over the joint features.
 
-    For k-means each view is scaled to unit mean square norm (`scale`, the square root of the total variance), so that
-    no view rules by its unit of measurement; at most 50 rows an anchor are looked at. `take` gives some rows of a view
-    where there is a better way than to read it here.
+    For k-means each view is divided by `scale` (by default the square root of its total variance), so that no view
+    dominates by its unit of measurement, and at most 50 rows per anchor are used. `take(name, rows)` reads some rows of
+    a view; by default `views.block` does.
     """
     take = take or views.block
     complete = np.flatnonzero(np.all([views.is_present(name) for name in views], axis=0))
@@ -151,7 +165,8 @@ def nearest_weights(D: Array, k: int) -> Neighbors:
 def _nearest_weights_of_tensor(D: Array, k: int) -> Neighbors:
     """Eq. 14 from distances in any array library; of equals at the limit it is 0, whichever of them are taken.
 
-    Where all are equal it is not, and the first ones are taken, as in NumPy.
+    Anchors at equal distances get the weight 0 at the limit, so it does not matter which of them are taken. If all
+    distances of a row are equal, the first anchors are taken, as in NumPy.
     """
     xp = namespace(D)
     d, index = nearest_columns(D, min(k + 1, D.shape[1]))
@@ -195,7 +210,7 @@ def mean_graph(graphs: Sequence[sp.csr_matrix]) -> sp.csr_matrix:
 
 
 def fused_anchor_graph(
-    views: PairedViews,
+    views: RowViews,
     anchors: dict[str, Floats],
     k: int,
     size: int = BLOCK_ROWS,
@@ -214,7 +229,7 @@ def fused_anchor_graph(
 def neighbor_graph(X: Array, anchors: Array, k: int, has_anchor: NDArray[np.bool_] | None = None) -> Array:
     """Dense (n, P) anchor graph of a block of rows; anchors that are missing in this view get no edges."""
     columns = None if has_anchor is None or has_anchor.all() else np.flatnonzero(has_anchor)
-    if columns is not None and not len(columns):  # seen at no anchor: no edges
+    if columns is not None and not len(columns):  # present at no anchor: no edges
         return zeros((len(X), len(anchors)), X, precision(X))
     points = anchors if columns is None else take_rows(anchors, columns)
     # A GPU is fast in single precision; the weights are continuous, so it hardly matters.

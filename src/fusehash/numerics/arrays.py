@@ -1,7 +1,7 @@
 """One code path for NumPy, PyTorch and CuPy: which library an array belongs to, and the few steps that differ.
 
-Numerics ask `namespace(X)` for the array library of their input and compute there, on its device; NumPy input takes
-its compiled fast paths. Everything a model keeps is NumPy (`host`), and is moved to a device when it is used there.
+Numerics ask `namespace(X)` for the array library of their input and compute with it, on its device; NumPy input takes
+compiled fast paths. All arrays of a model are NumPy (`host`) and are copied to a device when they are used there.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 from scipy.linalg import LinAlgError
 from scipy.linalg import cholesky as host_cholesky
 from scipy.linalg import eigh as host_eigh
@@ -20,10 +21,11 @@ from scipy.linalg import solve_triangular as host_solve_triangular
 
 from fusehash.errors import DataError
 
-Array = Any
+Array = Any  # of NumPy, PyTorch or CuPy
+Floats = NDArray[np.float64]
 T = TypeVar("T")
-# Where arrays live; a NumPy array is anywhere on the host.
-HOST = "cpu"
+HOST = "cpu"  # the device of NumPy arrays
+BLOCK_ROWS = 2048  # rows that are worked on at a time
 
 
 def is_numpy(array: Array) -> bool:
@@ -32,7 +34,7 @@ def is_numpy(array: Array) -> bool:
 
 
 def is_foreign(array: Array) -> bool:
-    """Whether this is an array of a library other than NumPy that computes in its own place."""
+    """Whether this is an array of PyTorch or CuPy."""
     if isinstance(array, np.ndarray | np.generic | list | tuple) or sp.issparse(array):
         return False
     from array_api_compat import is_cupy_array, is_torch_array
@@ -49,20 +51,20 @@ def namespace(array: Array) -> Any:
     return array_namespace(array)
 
 
-def place(array: Array) -> tuple[str, str]:
-    """(library, device) of an array, as strings: what is on the same place can be combined."""
+def device_of(array: Array) -> tuple[str, str]:
+    """(library, device) of an array, as strings; arrays with the same pair can be combined."""
     if isinstance(array, np.ndarray):
         return "numpy", HOST
     return namespace(array).__name__.split(".")[-1], str(array.device)
 
 
 def is_accelerated(array: Array) -> bool:
-    """Whether the array lives on a device where single precision is the fast one and launches are what costs."""
-    return not isinstance(array, np.ndarray) and not place(array)[1].startswith(HOST)
+    """Whether the array is on a GPU, where single precision is fast and starting a kernel is slow."""
+    return not isinstance(array, np.ndarray) and not device_of(array)[1].startswith(HOST)
 
 
 def cast(array: Array, dtype: str) -> Array:
-    """The array in another precision, itself where it is of that already."""
+    """The array in another precision; not copied if it has it already."""
     if isinstance(array, np.ndarray):
         return array.astype(dtype, copy=False)
     xp = namespace(array)
@@ -80,17 +82,17 @@ def real(array: Array) -> Array:
 
 
 def host(array: Array) -> np.ndarray[Any, Any]:
-    """The array in NumPy."""
+    """The array as a NumPy array."""
     if isinstance(array, np.ndarray):
         return array
-    if hasattr(array, "detach"):  # torch, on whatever device and with whatever history
+    if hasattr(array, "detach"):  # torch, on any device, with or without gradients
         there = array.detach().cpu()
         return np.asarray(there.float() if precision(there) == "bfloat16" else there)  # NumPy has no bfloat16
     return np.asarray(array.get() if is_foreign(array) else array)
 
 
 def unmasked(array: Array) -> Array:
-    """A masked array as a plain one; what is masked is NaN, and not the number that stands below."""
+    """A masked array as a plain one with NaN for what is masked."""
     if not isinstance(array, np.ma.MaskedArray):
         return array
     if not np.ma.is_masked(array):
@@ -99,7 +101,7 @@ def unmasked(array: Array) -> Array:
 
 
 def to_device_of(array: np.ndarray[Any, Any], other: Array) -> Array:
-    """A NumPy array brought to the place of another array."""
+    """A NumPy array copied to the library and device of another array."""
     if isinstance(other, np.ndarray):
         return array
     xp = namespace(other)
@@ -123,7 +125,7 @@ def import_library(name: str, device: str) -> Any:
 
 
 def check_device(device: str) -> None:
-    """Whether arrays can be put there, in one sentence if not."""
+    """Raise unless arrays can be copied to a device."""
     library = import_library("cupy" if device.startswith("cupy") else "torch", device)
     try:
         to_device(np.zeros(1), device)
@@ -139,7 +141,7 @@ def load_linear_algebra(like: Array) -> None:
 
 
 def zeros(shape: tuple[int, ...], like: Array, dtype: str = "float64") -> Array:
-    """Zeros in the place of another array."""
+    """Zeros in the library and on the device of another array."""
     xp = namespace(like)
     if xp is np:
         return np.zeros(shape, dtype)
@@ -156,7 +158,16 @@ def take_rows(array: Array, rows: Any) -> Array:
     return array[to_device_of(np.flatnonzero(index) if index.dtype == bool else index.astype(np.int64), array)]
 
 
-def not_below_zero(X: Array) -> Array:
+def to_dense(block: Any) -> Array:
+    """A few rows of a view as a dense matrix in double precision; on a GPU, single precision stays."""
+    if is_foreign(block):
+        return block if is_accelerated(block) and precision(block) == "float32" else cast(block, "float64")
+    if sp.issparse(block):
+        block = block.toarray()
+    return np.asarray(block, dtype=np.float64)
+
+
+def clip_at_zero(X: Array) -> Array:
     """max(X, 0), in place where the library can."""
     if isinstance(X, np.ndarray):
         return np.maximum(X, 0.0, out=X)
@@ -175,7 +186,7 @@ def dots(X: Array, Y: Array) -> Array:
     return namespace(X).linalg.vecdot(X, Y, axis=1)
 
 
-# -- linear algebra that the Array API does not name, or NumPy's fast path has a better way for ----------------------
+# -- linear algebra that is not in the Array API, or is faster in SciPy ---------------------------------------------
 
 
 def cholesky(A: Array) -> Array:
@@ -220,7 +231,7 @@ def top_eigh(A: Array, r: int) -> tuple[Array, Array]:
 
 
 def with_signs(V: Array) -> Array:
-    """Eigenvectors with the sign that all libraries shall agree on: a positive product with one fixed vector."""
+    """Eigenvectors with the same sign in all libraries: a positive product with one fixed vector."""
     direction = cast(to_device_of(np.random.default_rng(0).standard_normal(len(V)), V), precision(V))
     return V * (1.0 - 2.0 * cast(direction @ V < 0.0, precision(V)))
 
@@ -230,8 +241,8 @@ def nearest_columns(D: Array, count: int) -> tuple[Array, Array]:
     if hasattr(D, "detach"):
         import torch
 
-        found = torch.topk(D, count, dim=1, largest=False)
-        return found.values, found.indices
+        nearest = torch.topk(D, count, dim=1, largest=False)
+        return nearest.values, nearest.indices
     xp = namespace(D)
     columns = xp.argsort(D, axis=1, stable=True)[:, :count]
     return xp.take_along_axis(D, columns, axis=1), columns

@@ -1,30 +1,51 @@
-"""Raw features of any kind -> comparable ones, so that a user passes them as they are.
+"""Features of a view: raw ones made comparable (`Preparation`), then mapped (`FeatureMap`).
+
+A preparation treats four kinds of features, so that you pass them as they are:
 
     histogram   rows of non-negative numbers with (nearly) equal sums: square root, so that Euclidean distance is
                 Hellinger distance
     bag         non-negative and mostly zero (0/1 tags, counts, tf-idf): square root, rows scaled to unit length
     embedding   rows of (nearly) equal length (CLIP, normalized features), or columns in order of their size (principal
                 components, LSA): centered, all columns divided by one number. Their relative sizes are information, and
-                a column that hardly varies must not be blown up: new items, such as short queries, would go astray
+                a column that hardly varies must not be scaled up: it would dominate new items, such as short queries
     dense       anything else: every column to mean 0 and variance 1; constant columns vanish
 
-Views wider than `MAX_WIDTH` are then cut to their leading principal components, found on a sample of rows.
+Views wider than `MAX_WIDTH` are then cut to their leading principal components, learned from a sample of rows.
+
+A feature map is linear, or RBF similarities to anchors t_j, which makes a linear method a kernel method:
+
+    phi_j(x) = exp(-||x - t_j||^2 / (width * s)),    s the median squared distance of items to anchors
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from fusehash.files import storable
-from fusehash.numerics.arrays import Array, cast, dots, host, namespace, precision, squares, to_device_of, top_eigh
+from fusehash.numerics.anchors import squared_distances
+from fusehash.numerics.arrays import (
+    Array,
+    cast,
+    dots,
+    host,
+    namespace,
+    precision,
+    squares,
+    take_rows,
+    to_device_of,
+    top_eigh,
+    zeros,
+)
 
+MAPS = ("linear", "rbf")
 MAX_WIDTH = 512
 EXACT_SIDE = 1200
 EMBEDDING_WIDTH = 8
-VARIED = 0.01  # share of the squared length that must not be the mean's
-SORTED = 0.98  # rank correlation of a column's place and size
+MIN_VARIED = 0.01  # share of the squared length that must not be the mean's
+MIN_SORTED = 0.98  # rank correlation of a column's number and size
 
 
 @storable
@@ -104,12 +125,12 @@ def _is_embedding(sample: Array) -> bool:
     scaled = sample / largest
     lengths = np.sqrt(host(squares(scaled)))
     offset = float(np.sum(host(xp.mean(scaled, axis=0)) ** 2))
-    far = offset > (1.0 - VARIED) * np.mean(lengths**2)  # length is offset alone
+    far = offset > (1.0 - MIN_VARIED) * np.mean(lengths**2)  # length is offset alone
     if lengths.std() <= 0.02 * lengths.mean() and not far:
         return True
     sizes = host(xp.mean(scaled * scaled, axis=0))
-    places = np.argsort(np.argsort(-sizes, kind="stable"))
-    return bool(np.corrcoef(np.arange(len(places)), places)[0, 1] > SORTED)
+    ranks = np.argsort(np.argsort(-sizes, kind="stable"))
+    return bool(np.corrcoef(np.arange(len(ranks)), ranks)[0, 1] > MIN_SORTED)
 
 
 def leading_components(centered: Array, width: int) -> Array:
@@ -127,3 +148,60 @@ def leading_components(centered: Array, width: int) -> Array:
     w, U = top_eigh(centered @ centered.T, width)
     keep = w > 1e-10 * w[0]
     return centered.T @ (U[:, keep] / xp.sqrt(w[keep]))
+
+
+@storable
+@dataclass(frozen=True)
+class FeatureMap:
+    """Preparation, then the features of a view: as prepared, or RBF similarities to anchors."""
+
+    preparation: Preparation
+    anchors: Array  # (P, width of the prepared view); empty for the linear map
+    bandwidth: float  # absolute; 0 for the linear map
+
+    @classmethod
+    def learn(
+        cls,
+        preparation: Preparation,
+        prepared: Array,
+        kind: str,
+        width: float,
+        n_anchors: int,
+        rng: np.random.Generator,
+    ) -> FeatureMap:
+        """Anchors from a prepared sample, and the bandwidth relative to its median distance."""
+        if kind == "linear":
+            return cls(preparation, zeros((0, prepared.shape[1]), prepared, precision(prepared)), 0.0)
+        count = max(min(n_anchors, len(prepared) // 2), 1)
+        anchors = take_rows(prepared, np.sort(rng.choice(len(prepared), count, replace=False)))
+        median = median_of(squared_distances(prepared[: min(len(prepared), 2000)], anchors))
+        return cls(preparation, anchors, width * (median or 1.0))
+
+    @classmethod
+    def revive(cls, bandwidths: list[float], **fields: Any) -> FeatureMap:
+        """A map of model format 1, which held a list of bandwidths and two weights."""
+        return cls(fields["preparation"], fields["anchors"], bandwidths[0] if bandwidths else 0.0)
+
+    @property
+    def n_features(self) -> int:
+        return len(self.anchors) if self.bandwidth else self.preparation.width
+
+    def of_prepared(self, X: Array) -> Array:
+        """Features of rows that are prepared already."""
+        if not self.bandwidth:
+            return X
+        return namespace(X).exp(squared_distances(X, self.anchors) * float(-1.0 / self.bandwidth))
+
+    def __call__(self, block: Array) -> Array:
+        """Features of raw rows."""
+        return self.of_prepared(self.preparation(block))
+
+
+def median_of(D: Array) -> float:
+    """The median entry; of a large matrix on a device only the entry itself travels."""
+    if isinstance(D, np.ndarray):
+        return float(np.median(D))
+    xp = namespace(D)
+    ordered = xp.sort(xp.reshape(D, (-1,)))
+    middle = ordered.shape[0] // 2
+    return float(ordered[middle] if ordered.shape[0] % 2 else (ordered[middle - 1] + ordered[middle]) / 2)

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fusehash.numerics.arrays import Array, cast, host, namespace, precision, to_device_of
-
-Floats = NDArray[np.float64]
+from fusehash.numerics.arrays import Array, Floats, cast, host, namespace, precision, to_device_of
 
 
 def random_orthogonal(r: int, rng: np.random.Generator) -> Floats:
@@ -50,7 +47,7 @@ def learned_rotation(Y: Array, start: Array, n_steps: int, softness: float = 0.0
 
 
 def signs_of(Y: Array) -> Array:
-    """sgn with sgn(0) = -1, in the precision and the place of Y."""
+    """sgn with sgn(0) = -1, in the precision and on the device of Y."""
     if isinstance(Y, np.ndarray):
         return np.where(Y > 0.0, 1.0, -1.0).astype(Y.dtype)
     return 2.0 * cast(Y > 0.0, precision(Y)) - 1.0

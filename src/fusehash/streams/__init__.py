@@ -1,10 +1,41 @@
-"""Views larger than memory: matrices in files and streams, read in blocks, and files that are written in blocks."""
+"""Views larger than memory: matrices in files and streams, passes over their rows, and codes written in blocks."""
 
 from __future__ import annotations
 
-from fusehash.streams.base import StoredMatrix
-from fusehash.streams.blocks import is_block_stream, open_blocks
-from fusehash.streams.opening import open_view
-from fusehash.streams.sinks import Sink, sink
+import sys
 
-__all__ = ["Sink", "StoredMatrix", "is_block_stream", "open_blocks", "open_view", "sink"]
+from fusehash import views
+from fusehash.streams.blocks import is_block_stream, open_blocks
+from fusehash.streams.formats import is_view_path, open_view
+from fusehash.streams.row_passes import RowPasses
+from fusehash.streams.stored import StoredMatrix
+from fusehash.streams.writers import NpyWriter
+from fusehash.views import PairedViews
+
+__all__ = [
+    "NpyWriter",
+    "PairedViews",
+    "StoredMatrix",
+    "is_block_stream",
+    "is_view_path",
+    "open_blocks",
+    "open_view",
+    "passes_over",
+]
+
+views.register_openers(open_view, open_blocks, is_block_stream)
+
+
+def passes_over(views: PairedViews, n_threads: int | None = None, device: str | None = None) -> RowPasses:
+    """Passes over the rows: by the dask cluster that this process is connected to if it can reach them, else here.
+
+    Workers can reach files (under the same paths) and dask arrays. Arrays in memory, temporary copies, cuts of stored
+    views and everything with a `device` stay in this process.
+    """
+    if device is None and "distributed" in sys.modules:  # imported by everyone who has a client
+        from fusehash.streams import cluster
+
+        client = cluster.active_client()
+        if client is not None and all(cluster.is_reachable(view) for view in views.values()):
+            return cluster.ClusterPasses(client, views, n_threads)
+    return RowPasses(views, n_threads, device)

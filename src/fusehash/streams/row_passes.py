@@ -1,14 +1,14 @@
 """A pass over the rows: the only way in which FuseHash and AGSFH touch the data.
 
-Work is given one block of rows at a time and gives back sums, which are merged, and one line for every row, which are
-put together in order. Where the rows are (in memory, on a disk, on a GPU) and who computes (threads, a device, the
-workers of a cluster) is known here and nowhere else, so that one fit serves them all.
+Work gets one block of rows at a time. It returns sums, which are added up, and arrays with one entry per row, which are
+put together in order. Only this module knows where the rows are (in memory, on disk, on a GPU) and what computes
+(threads, a device, the workers of a cluster), so that one fit serves all of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,11 +18,11 @@ from fusehash.errors import DataError
 from fusehash.numerics.arrays import (
     HOST,
     Array,
+    device_of,
     host,
     is_accelerated,
     is_foreign,
     namespace,
-    place,
     real,
     take_rows,
     to_device,
@@ -31,11 +31,11 @@ from fusehash.numerics.arrays import (
 from fusehash.numerics.parallel import map_blocks
 from fusehash.views import PairedViews
 
-# Rows of a block on a device, where starting a kernel costs as much as thousands of rows: as many as its memory holds
+# Rows per block on a device, where starting a kernel costs as much as thousands of rows: as many as its memory holds
 # several times over, within these limits.
-DEVICE_ROWS = 16_384
-MANY_DEVICE_ROWS = 262_144
-DEVICE_BYTES_A_ROW = 2**18
+MIN_DEVICE_ROWS = 16_384
+MAX_DEVICE_ROWS = 262_144
+DEVICE_BYTES_PER_ROW = 2**18
 # Entries of a dense block on the host; bounds memory whatever the width of a view.
 BLOCK_ENTRIES = 2**21
 Result = TypeVar("Result")
@@ -53,19 +53,69 @@ class Block:
     present: dict[str, Array | None]
 
 
-Lines = tuple[Array, ...]
-Work = Callable[..., tuple[Lines | None, Any]]
+PerRow = tuple[Array, ...]
+Work = Callable[..., tuple[PerRow | None, Any]]
 
 
-class RowPasses:
-    """RowPasses over paired views on this machine: on threads, or on the device where the views are or shall go.
+class RowSource:
+    """Rows that can be passed over: a subclass has `n_rows`, `like` and `block`.
+
+    Attributes
+    ----------
+    n_rows : int
+    like : array
+        An array where the work is done; its library and device are those of every block.
+    n_threads : int or None
+        Threads for blocks on the host; all cores by default.
+    """
+
+    like: Array
+    n_threads: int | None = None
+
+    @property
+    def n_rows(self) -> int:
+        raise NotImplementedError
+
+    def block(self, rows: slice) -> Block:
+        """Some rows of every view."""
+        raise NotImplementedError
+
+    def blocks(self, size: int) -> list[slice]:
+        """Slices that cover the rows in order."""
+        return [slice(start, min(start + size, self.n_rows)) for start in range(0, self.n_rows, size)]
+
+    def each(self, work: Callable[[Block], Result], blocks: Iterable[slice]) -> Iterator[Result]:
+        """work(block) for some blocks, in order."""
+        return map_blocks(lambda rows: work(self.block(rows)), blocks, self._threads)
+
+    def total(self, work: Work, size: int, given: Sequence[Array] = ()) -> tuple[PerRow | None, Any]:
+        """One pass: the arrays per row that work(block, *rows of given) returns, put together, and the total sums."""
+
+        def work_on(rows: slice) -> tuple[PerRow | None, Any]:
+            return work(self.block(rows), *(take_rows(array, rows) for array in given))
+
+        total = Total()
+        for part in map_blocks(work_on, self.blocks(size), self._threads):
+            total.add(*part)
+        return total.result()
+
+    @property
+    def _threads(self) -> int | None:
+        # A device has one queue of work, and PyTorch on the host has threads of its own.
+        return self.n_threads if isinstance(self.like, np.ndarray) else 1
+
+
+class RowPasses(RowSource):
+    """Passes over paired views in this process: on threads, or on a device.
 
     Parameters
     ----------
-    views : the rows
-    n_threads : threads for blocks on the host; all cores by default
-    device : where to compute on views of the host, such as "cuda"; views on a device are worked on where they are
-    selection : only these rows, in this order
+    views : PairedViews
+    n_threads : int, optional
+    device : str, optional
+        Where to compute on views of the host, such as "cuda". Views on a device stay where they are.
+    selection : (n,) array of int, optional
+        Only these rows, in this order.
     """
 
     def __init__(
@@ -76,22 +126,20 @@ class RowPasses:
         selection: NDArray[np.intp] | None = None,
     ) -> None:
         self.views, self.n_threads, self.device, self.selection = views, n_threads, device, selection
-        self.like = self._place()
+        self.like = self._empty_like()
 
-    def _place(self) -> Array:
+    def _empty_like(self) -> Array:
         """An empty array where the work is done."""
         if self.device is not None:
             return to_device(np.zeros((0, 1)), self.device)
         foreign = {name: view[:0] for name, view in self.views.items() if is_foreign(view)}
         if not foreign:
             return np.zeros((0, 1))
-        places = {name: place(view) if is_foreign(view) else ("numpy", HOST) for name, view in self.views.items()}
-        if len(set(places.values())) > 1:
-            listed = ", ".join(f"'{name}' is {library} on {where}" for name, (library, where) in places.items())
-            raise DataError(f"All views must be in one place, or device= must name it. Got {listed}.")
+        devices = {name: device_of(view) if is_foreign(view) else ("numpy", HOST) for name, view in self.views.items()}
+        if len(set(devices.values())) > 1:
+            listed = ", ".join(f"'{name}' is {library} on {device}" for name, (library, device) in devices.items())
+            raise DataError(f"All views must be on one device, or device= must name one. Got {listed}.")
         return real(next(iter(foreign.values())))
-
-    # -- what there is -------------------------------------------------------------------------------------------
 
     @property
     def names(self) -> list[str]:
@@ -111,12 +159,12 @@ class RowPasses:
         return isinstance(self.like, np.ndarray) and self.views.in_memory
 
     def select(self, rows: NDArray[np.intp]) -> RowPasses:
-        """RowPasses over some rows only; those of stored views are read once, here, and kept in memory."""
+        """Passes over some rows only; rows of stored views are read once, here, and kept in memory."""
         if self.selection is not None:
             rows = self.selection[rows]
         if self.views.in_memory:
             return RowPasses(self.views, self.n_threads, self.device, rows)
-        kept = self.views.rows(rows)  # not checked anew: a view may be missing in all of these rows
+        kept = self.views.rows(rows)  # not checked again: a view may be missing in all of these rows
         kept._views = self._gather(rows)
         return RowPasses(kept, self.n_threads, self.device)
 
@@ -131,10 +179,10 @@ class RowPasses:
     def _bring(self, dense: Array) -> Array:
         if hasattr(dense, "detach"):
             dense = dense.detach()  # or all sums would keep the history of their blocks
-        return dense if place(dense) == place(self.like) else to_device_of(host(dense), self.like)
+        return dense if device_of(dense) == device_of(self.like) else to_device_of(host(dense), self.like)
 
     def present(self, name: str, rows: Any) -> Array | None:
-        """Where a view is seen in some rows; None for all of them."""
+        """Where a view is present in some rows; None: in all of them."""
         mask = self.views.present.get(name)
         if mask is None:
             return None
@@ -146,60 +194,46 @@ class RowPasses:
         arrays = {name: self._bring(self.views.dense(name, where)) for name in self.names}
         return Block(rows, arrays, {name: self.present(name, where) for name in self.names})
 
-    # -- passes --------------------------------------------------------------------------------------------------
-
-    def rows_a_block(self, size: int) -> int:
-        """Rows of a block; `size` is what suits the host."""
+    def rows_per_block(self, size: int) -> int:
+        """Rows per block; `size` is what suits the host."""
         if is_accelerated(self.like):
             return device_rows(self.like)
         return max(min(size, BLOCK_ENTRIES // max(self.n_features.values())), min(size, 256))
 
     def blocks(self, size: int) -> list[slice]:
         """Slices that cover the rows in order; `size` is what suits the host."""
-        size = self.rows_a_block(size)
-        return [slice(start, min(start + size, self.n_rows)) for start in range(0, self.n_rows, size)]
-
-    def each(self, work: Callable[[Block], Result], blocks: Iterable[slice]) -> Iterator[Result]:
-        """work(block) for some blocks, in order."""
-        return map_blocks(lambda rows: work(self.block(rows)), blocks, self._block_threads)
-
-    def total(self, work: Work, size: int, given: Sequence[Array] = ()) -> tuple[Lines | None, Any]:
-        """One pass: what work(block, *rows of given) says of the rows, put together, and its sums, merged."""
-
-        def of_block(rows: slice) -> tuple[Lines | None, Any]:
-            return work(self.block(rows), *(take_rows(array, rows) for array in given))
-
-        return merged(map_blocks(of_block, self.blocks(size), self._block_threads))
-
-    @property
-    def _block_threads(self) -> int | None:
-        """A device has one queue of work, and PyTorch on the host has threads of its own."""
-        return self.n_threads if isinstance(self.like, np.ndarray) else 1
+        return super().blocks(self.rows_per_block(size))
 
 
 def device_rows(array: Array) -> int:
-    """Rows of a block where an array is."""
-    library, device = place(array)
+    """Rows per block on the device of an array."""
+    library, device = device_of(array)
     if library == "torch" and device.startswith("cuda"):
         import torch
 
         _, total = torch.cuda.mem_get_info(array.device)
-        return int(np.clip(total // DEVICE_BYTES_A_ROW, DEVICE_ROWS, MANY_DEVICE_ROWS))
-    return 4 * DEVICE_ROWS
+        return int(np.clip(total // DEVICE_BYTES_PER_ROW, MIN_DEVICE_ROWS, MAX_DEVICE_ROWS))
+    return 4 * MIN_DEVICE_ROWS
 
 
-def merged(parts: Iterable[tuple[Lines | None, Any]]) -> tuple[Lines | None, Any]:
-    """Lines put together and sums added up, in order."""
-    lines: list[Lines] = []
-    sums = None
-    for line, part in parts:
-        if line is not None:
-            lines.append(line)
-        if sums is None:
-            sums = part
-        elif part is not None:
-            sums.add(part)
-    return (tuple(concat(column) for column in zip(*lines, strict=True)) if lines else None), sums
+@dataclass
+class Total:
+    """Arrays per row, put together, and sums, added up, in the order in which blocks are added."""
+
+    per_row: list[PerRow] = field(default_factory=list)
+    sums: Any = None
+
+    def add(self, per_row: PerRow | None, sums: Any) -> None:
+        if per_row is not None:
+            self.per_row.append(per_row)
+        if self.sums is None:
+            self.sums = sums
+        elif sums is not None:
+            self.sums.add(sums)
+
+    def result(self) -> tuple[PerRow | None, Any]:
+        columns = tuple(concat(column) for column in zip(*self.per_row, strict=True))
+        return columns if self.per_row else None, self.sums
 
 
 def concat(parts: Sequence[Array]) -> Array:

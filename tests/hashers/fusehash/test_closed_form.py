@@ -16,8 +16,7 @@ from fusehash.hashers.fusehash.closed_form import InMemory, learn_means, moments
 from fusehash.hashers.fusehash.fitted import Choices, GraphMap, RowMaps
 from fusehash.hashers.fusehash.tuning import NearItems
 from fusehash.numerics.anchors import FUSIONS, fuse, neighbor_graph
-from fusehash.numerics.feature_maps import FeatureMap
-from fusehash.numerics.features import Preparation
+from fusehash.numerics.features import FeatureMap, Preparation
 from fusehash.numerics.linalg import leading_eigenpairs
 from fusehash.numerics.rotation import learned_rotation, random_orthogonal
 from fusehash.streams.row_passes import RowPasses

@@ -15,7 +15,7 @@ from fusehash.hashers.fusehash.partial_fit import Incremental
 from fusehash.hashers.fusehash.tuning import training_fusion_weights, tune
 from fusehash.numerics.anchors import FUSIONS
 from fusehash.numerics.arrays import convert, host
-from fusehash.numerics.feature_maps import MAPS
+from fusehash.numerics.features import MAPS
 from fusehash.parameters import Progress, Rule, auto, choice, integer, is_auto, optional, real, rng_for, sequence
 from fusehash.views import Floats, PairedViews
 

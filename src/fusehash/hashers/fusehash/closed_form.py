@@ -29,8 +29,7 @@ from fusehash.errors import DataError
 from fusehash.hashers.fusehash.fitted import Additive, Arrays, Choices, Embedding, Fitted, GraphMap, RowMaps
 from fusehash.hashers.fusehash.nested import nested_rotations
 from fusehash.numerics.arrays import Array, cast, host, is_accelerated, namespace, precision, zeros
-from fusehash.numerics.feature_maps import FeatureMap
-from fusehash.numerics.features import Preparation
+from fusehash.numerics.features import FeatureMap, Preparation
 from fusehash.numerics.linalg import leading_eigenpairs, ridge_solver, solve_ridge, whitening
 from fusehash.numerics.rotation import signs_of
 from fusehash.parameters import Progress

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fusehash.files import storable
 from fusehash.numerics.anchors import fuse, neighbor_graph
 from fusehash.numerics.arrays import Array, cast, host, namespace, precision, to_device_of, zeros
-from fusehash.numerics.feature_maps import FeatureMap
+from fusehash.numerics.features import FeatureMap
 from fusehash.streams.row_passes import Block
 
 Arrays = dict[str, Array]  # by view

@@ -28,7 +28,7 @@ from fusehash.hashers.fusehash.closed_form import InMemory, Preparations, Rng, l
 from fusehash.hashers.fusehash.fitted import Arrays, Choices, Fitted, GraphMap, RowMaps
 from fusehash.numerics.anchors import neighbor_graph, squared_distances
 from fusehash.numerics.arrays import Array, host, is_accelerated, load_linear_algebra, take_rows
-from fusehash.numerics.feature_maps import FeatureMap
+from fusehash.numerics.features import FeatureMap
 from fusehash.numerics.parallel import map_blocks, n_cores
 from fusehash.numerics.rotation import signs_of
 from fusehash.parameters import Progress

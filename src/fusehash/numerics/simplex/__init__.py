@@ -15,32 +15,33 @@ Departures from the paper, both measured in docs/paper.md:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fusehash.numerics.arrays import (
     Array,
+    Floats,
     cast,
+    clip_at_zero,
+    device_of,
     dots,
     host,
     is_numpy,
     namespace,
-    not_below_zero,
     precision,
     squares,
     to_device_of,
     zeros,
 )
 from fusehash.numerics.compiled import compiled
-from fusehash.numerics.simplex import cuda as simplex_cuda
-
-Floats = NDArray[np.float64]
-
 
 # Relative changes below this are none.
 ROUNDING = {"float64": 1e-14, "float32": 1e-6}
+_MAX_TRITON_COLUMNS = 4096  # a row must fit into the registers of a block of threads
 # Inputs hold no NaN; sums may be reordered so that the compiler can vectorize them.
 _FAST = {"reassoc", "contract", "nsz", "nnan"}
 
@@ -76,7 +77,7 @@ def project_rows(Y: Array) -> Array:
 
 
 def first_thresholds(Y: Array) -> Array:
-    """Where thresholds are looked for without a better start: far enough below the largest entry of any row."""
+    """Thresholds to start from if there are no better ones: far enough below the largest entry of any row."""
     return zeros((len(Y),), Y, precision(Y)) - 1.0
 
 
@@ -85,7 +86,7 @@ def thresholds(Y: Array, start: Array) -> Array:
     xp, dtype = namespace(Y), precision(Y)
     tau, last = start, None
     for _ in range(Y.shape[1] + 2):
-        gap = not_below_zero(Y - tau[:, None])
+        gap = clip_at_zero(Y - tau[:, None])
         count = xp.count_nonzero(gap, axis=1)
         change = (xp.sum(gap, axis=1) - 1.0) / cast(count, dtype)
         # An entry that rounding moves over the limit and back must not keep all rows waiting.
@@ -110,14 +111,52 @@ def step(
         _step(Y, nothing if linear is None else linear, scale, nothing if S is None else S, tau, norms)
         return Y, tau, norms
     xp = namespace(Y)
-    if simplex_cuda.can_take(Y):
-        return simplex_cuda.step(Y, linear, scale, tau, S)
+    if _suits_triton(Y):
+        return _triton_step(Y, linear, scale, tau, S)
     Y = scale * Y if linear is None else scale * Y + linear
     Y = Y - xp.max(Y, axis=1, keepdims=True)
     tau = thresholds(Y, tau)
-    new = not_below_zero(Y - tau[:, None])
+    new = clip_at_zero(Y - tau[:, None])
     inner = xp.zeros_like(tau) if linear is None else dots(new, linear)
     return new, tau, xp.stack([squares(new), inner, squares(new if S is None else new - S)], axis=1)
+
+
+@lru_cache(maxsize=1)
+def _has_triton() -> bool:
+    return find_spec("triton") is not None
+
+
+def _suits_triton(Y: Array) -> bool:
+    """Whether the Triton kernel takes these rows: a matrix of PyTorch on a GPU, not too wide."""
+    library, device = device_of(Y)
+    return library == "torch" and device.startswith("cuda") and Y.shape[1] <= _MAX_TRITON_COLUMNS and _has_triton()
+
+
+def _triton_step(
+    Y: Array, linear: Array | None, scale: float, tau: Array, S: Array | None
+) -> tuple[Array, Array, Array]:
+    """`step` on a GPU: one kernel that reads a row once and keeps it in registers."""
+    import torch
+    import triton
+
+    from fusehash.numerics.simplex.triton import project_step
+
+    n, width = Y.shape
+    Y = Y.contiguous()
+    if Y.dtype == torch.float64:  # Triton takes a Python float as single precision
+        Y, scale = Y * scale, 1.0
+    new, new_tau = torch.empty_like(Y), torch.empty_like(tau)
+    norms = torch.empty((n, 3), dtype=Y.dtype, device=Y.device)
+    nothing: Any = Y  # never read
+    size = triton.next_power_of_2(width)
+    with torch.cuda.device(Y.device):
+        project_step[(n,)](
+            Y, nothing if linear is None else linear.contiguous(), nothing if S is None else S.contiguous(),
+            tau, new, new_tau, norms, float(scale), width,
+            HAS_LINEAR=linear is not None, HAS_LAST=S is not None, SIZE=size,
+            num_warps=max(min(size // 256, 8), 1),
+        )  # fmt: skip
+    return new, new_tau, norms
 
 
 @compiled(fastmath=_FAST)
@@ -272,7 +311,7 @@ def minimize_rows(
         if as_printed:
             moved = moved | ~moved
         # Nearly always all rows have moved, and then nothing has to be chosen row by row.
-        choose = taking_all if bool(xp.all(moved)) else xp.where
+        choose = take_new if bool(xp.all(moved)) else xp.where
         rows = moved[:, None]
         c_next = (1.0 + xp.sqrt(1.0 + 4.0 * (c if as_printed else c * c))) / 2.0  # Eq. 24
         momentum = choose(moved, (c - 1.0) / c_next, xp.zeros_like(c))
@@ -289,7 +328,7 @@ def minimize_rows(
     return S
 
 
-def taking_all(condition: Array, new: Array, old: Array) -> Array:
+def take_new(condition: Array, new: Array, old: Array) -> Array:
     """`where` for a condition that holds everywhere."""
     return new
 

@@ -1,4 +1,4 @@
-"""The Triton kernel behind simplex_cuda.py. Nothing here has types: Triton reads annotations as code."""
+"""The projected gradient step as a Triton kernel. Nothing here has types: Triton reads annotations as code."""
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,import-not-found,import-untyped"
 

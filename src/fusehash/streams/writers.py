@@ -1,0 +1,255 @@
+"""Rows that are written block by block to `.npy` files, and codes of views that are not in memory."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fusehash import bits
+from fusehash.errors import DataError
+from fusehash.files import replacing
+from fusehash.numerics.arrays import host
+from fusehash.parameters import Progress
+from fusehash.streams.stored import Matrix, StoredMatrix
+
+if TYPE_CHECKING:
+    from fusehash.hashers.base import CrossModalHasher
+
+ENCODE_ROWS = 8192  # a multiple of the 64 rows in which hashers encode, so that a row always gives the same products
+ENCODE_ENTRIES = 2**22
+
+
+class NpyWriter:
+    """Writes rows in order to a `.npy` file that is complete in the end or not there at all.
+
+    After an error, or with fewer or more rows than announced, nothing is left and an older file is still there.
+
+    Parameters
+    ----------
+    path : str or path
+        The file to write or replace. Its name ends in .npy.
+    n_rows : int or None
+        How many rows will come, if that is known. The file then has its size from the start, so that a full disk
+        raises before the work is done.
+    n_columns : int
+    dtype : dtype
+
+    Raises
+    ------
+    DataError
+        If the file cannot be written, or the rows are not as announced.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> from fusehash.streams import NpyWriter
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with NpyWriter(f"{folder}/x.npy", None, 3, np.float32) as out:
+    ...         out.write(np.ones((2, 3), np.float32))
+    ...         out.write(np.zeros((1, 3), np.float32))
+    ...     np.load(f"{folder}/x.npy").shape
+    (3, 3)
+    """
+
+    def __init__(self, path: str | os.PathLike[str], n_rows: int | None, n_columns: int, dtype: Any) -> None:
+        self.path, self.n_rows, self.n_columns, self.dtype = Path(path), n_rows, int(n_columns), np.dtype(dtype)
+        self.n_written = 0
+        check_npy_path(self.path)
+        self._replacing = replacing(self.path)
+
+    def __enter__(self) -> NpyWriter:
+        self._file = self._replacing.__enter__()
+        try:
+            header = npy_header((self.n_rows or 0, self.n_columns), self.dtype)
+            self._file.write(header)
+            if self.n_rows is not None and hasattr(os, "posix_fallocate"):
+                size = len(header) + self.n_rows * self.n_columns * self.dtype.itemsize
+                os.posix_fallocate(self._file.fileno(), 0, size)
+        except BaseException as error:
+            self._replacing.__exit__(type(error), error, error.__traceback__)
+            raise
+        return self
+
+    def write(self, block: Any) -> None:
+        """Add rows."""
+        rows = np.asarray(block)
+        if rows.ndim != 2 or rows.shape[1] != self.n_columns:
+            raise DataError(f"A block to write must have {self.n_columns} columns. Got shape {rows.shape} instead.")
+        if not np.can_cast(rows.dtype, self.dtype, "safe"):
+            raise DataError(f"A block to write must hold {self.dtype}, as the first did. Got {rows.dtype} instead.")
+        self.n_written += len(rows)
+        if self.n_rows is not None and self.n_written > self.n_rows:
+            raise self._miscounted()
+        self._file.write(np.ascontiguousarray(rows, dtype=self.dtype).data)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        is_complete = self.n_written > 0 and self.n_rows in (None, self.n_written)
+        if kind is None and is_complete:
+            self._file.seek(0)
+            self._file.write(npy_header((self.n_written, self.n_columns), self.dtype))
+        error = error if kind is not None or is_complete else self._miscounted()
+        self._replacing.__exit__(None if error is None else type(error), error, trace)
+        if kind is None and error is not None:
+            raise error
+
+    def _miscounted(self) -> DataError:
+        expected = self.n_rows if self.n_rows is not None else "some"
+        return DataError(
+            f"{self.path.name} must get {expected} rows. Got {self.n_written} instead; nothing was written."
+        )
+
+
+def check_npy_path(path: str | os.PathLike[str]) -> None:
+    """Raise unless the name of a file to write ends in .npy."""
+    if Path(path).suffix.lower() != ".npy":
+        raise DataError(f"The file to write must end in .npy. Got {Path(path).name!r} instead.")
+
+
+def npy_header(shape: tuple[int, int], dtype: np.dtype[Any]) -> bytes:
+    """The first bytes of a `.npy` file; numpy leaves room in them for the number of rows to grow."""
+    buffer = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        buffer, {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    )
+    return buffer.getvalue()
+
+
+# -- codes -------------------------------------------------------------------------------------------------------
+
+
+def encode_rows(
+    hasher: CrossModalHasher,
+    views: Mapping[str, Any],
+    *,
+    fused: bool,
+    out: str | os.PathLike[str] | None = None,
+    report: Progress | None = None,
+) -> Any:
+    """The codes of stored views, block by block: as an array, or written to a `.npy` file (whose path is returned).
+
+    ``views`` holds one opened view, or with ``fused`` those to fuse; the codes are the same as of arrays in memory.
+    """
+    n_rows, n_bytes = next(iter(views.values())).shape[0], bits.n_bytes(hasher.n_bits)
+    blocks = paired_blocks(views, allow_missing=fused, report=report)
+    if fused:
+        parts = (hasher.encode_fused(block) for block in blocks)
+    else:
+        parts = (hasher.encode(matrix, view=name) for block in blocks for name, matrix in block.items())
+    if out is not None:
+        return write_codes(parts, n_rows, n_bytes, out)
+    codes, done = np.empty((n_rows, n_bytes), np.uint8), 0
+    for part in parts:
+        codes[done : done + len(part)] = part
+        done += len(part)
+    return codes
+
+
+def paired_blocks(
+    views: Mapping[str, Any], *, allow_missing: bool = False, report: Progress | None = None
+) -> Iterator[dict[str, Any]]:
+    """Paired rows of stored views, in memory, a few thousand at a time; checked while they are read."""
+    matrices = {
+        name: matrix.checked(name, allow_missing=allow_missing) if isinstance(matrix, StoredMatrix) else matrix
+        for name, matrix in views.items()
+    }
+    counts = {name: matrix.shape[0] for name, matrix in matrices.items()}
+    if len(set(counts.values())) > 1:
+        listed = ", ".join(f"'{name}' has {n}" for name, n in counts.items())
+        raise DataError(f"Rows of the views must pair one to one. Got different numbers of rows: {listed}.")
+    n_rows, size = next(iter(counts.values())), rows_at_once(matrices.values())
+    for start in range(0, n_rows, size):
+        if report is not None:
+            report(start, n_rows, f"row {start:,} of {n_rows:,}")
+        yield {name: matrix[start : start + size] for name, matrix in matrices.items()}
+
+
+def write_codes(blocks: Iterable[bits.Codes], n_rows: int | None, n_bytes: int, out: str | os.PathLike[str]) -> Path:
+    """Write blocks of codes to a `.npy` file, which is complete or not there."""
+    with NpyWriter(out, n_rows, n_bytes, np.uint8) as codes:
+        for block in blocks:
+            codes.write(host(block))
+    return Path(out)
+
+
+def rows_at_once(matrices: Iterable[Any]) -> int:
+    """How many rows to encode at a time, so that wide views take no more memory than narrow ones."""
+    width = max(matrix.shape[1] for matrix in matrices)
+    return int(np.clip(ENCODE_ENTRIES // max(1, width) // 64 * 64, 64, ENCODE_ROWS))
+
+
+def is_dask(source: Any) -> bool:
+    """Whether something is a dask array; dask is not imported to find out."""
+    module = sys.modules.get("dask.array")
+    return module is not None and isinstance(source, module.Array)
+
+
+def encode_lazily(hasher: CrossModalHasher, X: Any, view: str) -> Any:
+    """The codes of a dask array as a dask array of the same row chunks; nothing is computed."""
+    if X.ndim != 2:
+        raise DataError(f"View '{view}' must be a matrix (rows, features). Got shape {X.shape} instead.")
+    expected = hasher.n_features_[view]
+    if X.shape[1] != expected:
+        raise DataError(f"View '{view}' must have {expected} features, as in fit. Got {X.shape[1]} instead.")
+    X = X.rechunk({1: -1}) if len(X.chunks[1]) > 1 else X
+    n_bytes = bits.n_bytes(hasher.n_bits)
+    encode = BlockEncoder(hasher, view)
+    return X.map_blocks(encode, dtype=np.uint8, chunks=(X.chunks[0], (n_bytes,)), meta=np.empty((0, n_bytes), np.uint8))
+
+
+class BlockEncoder:
+    """Encodes one block of one view: a model without its training codes, small enough to send to workers."""
+
+    def __init__(self, hasher: CrossModalHasher, view: str) -> None:
+        self.hasher, self.view = copy(hasher), view
+        self.hasher.codes_ = hasher.codes_[:0].copy()
+        self.hasher.__dict__.pop("sums_", None)  # encoding does not need them
+        if getattr(hasher, "callback", None) is not None:
+            self.hasher.callback = None
+
+    def __call__(self, block: Any) -> bits.Codes:
+        if not block.shape[0]:
+            return np.empty((0, bits.n_bytes(self.hasher.n_bits)), np.uint8)
+        return self.hasher.encode(block, view=self.view)
+
+
+def encode_blocks(hasher: CrossModalHasher, stream: Any, view: str | None) -> Iterator[bits.Codes]:
+    """The codes of every block of a stream, in order: of one view, or (view None) fused from those in the block.
+
+    A block is a mapping from name to matrix, or a tuple in the order of fit; for one view also the matrix itself.
+    """
+    for block in stream() if callable(stream) else stream:
+        if _has_no_rows(block):
+            yield np.empty((0, bits.n_bytes(hasher.n_bits)), np.uint8)
+        elif view is None:
+            yield hasher.encode_fused(list(block) if isinstance(block, tuple) else block)
+        elif isinstance(block, tuple):
+            yield hasher.encode(block[hasher.view_names_.index(view)], view=view)
+        elif isinstance(block, Mapping):
+            if view not in block:
+                raise DataError(f"The stream of blocks must hold the view {view!r}. Got a block with {list(block)}.")
+            yield hasher.encode(block[view], view=view)
+        else:
+            yield hasher.encode(block, view=view)
+
+
+def _has_no_rows(block: Any) -> bool:
+    parts = list(block.values()) if isinstance(block, Mapping) else block if isinstance(block, tuple) else [block]
+    return bool(parts) and all(getattr(part, "shape", (1,))[:1] == (0,) for part in parts)
+
+
+def stored_blocks(matrix: StoredMatrix, size: int) -> Iterator[Matrix]:
+    """The rows of a stored matrix in blocks of ``size``, read several at a time."""
+    most = max(size, rows_at_once([matrix]) // size * size)
+    for _, rows in matrix.blocks(most):
+        for start in range(0, len(rows), size):
+            yield rows[start : start + size]
