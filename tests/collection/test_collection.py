@@ -294,8 +294,8 @@ def test_a_folder_that_remembers_a_server_still_opens(small):
 
 
 def test_a_missing_package_is_reported_once_and_changes_nothing(small, fakes, draw, monkeypatch):
-    monkeypatch.setitem(sys.modules, "PIL", None)
     new = [NewItem(f"new{i}", draw("red", i)) for i in range(12)]
+    monkeypatch.setitem(sys.modules, "PIL", None)
     for call in (small.add, small.build):
         with pytest.raises(MissingPackageError, match="Reading images needs the package PIL"):
             call(new)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fusehash import bits
@@ -60,6 +60,7 @@ def reference(corpus: dict[int, str], query: str) -> dict[int, float]:
     return scores
 
 
+@settings(max_examples=40, deadline=None)
 @given(corpora, texts)
 def test_scores_are_those_of_the_reference(corpus, query):
     said = Words.read(sorted(corpus.items())).scores(query)
@@ -68,6 +69,7 @@ def test_scores_are_those_of_the_reference(corpus, query):
     assert np.allclose(said.scores, [expected[id] for id in sorted(corpus)], atol=1e-5)
 
 
+@settings(max_examples=40, deadline=None)
 @given(corpora, corpora, texts)
 def test_words_that_were_known_before_change_nothing(first, second, query):
     fresh = Words.read(sorted(second.items())).scores(query)
@@ -76,6 +78,7 @@ def test_words_that_were_known_before_change_nothing(first, second, query):
     assert np.allclose(grown.scores, fresh.scores, atol=1e-6)
 
 
+@settings(max_examples=40, deadline=None)
 @given(corpora, texts)
 def test_the_very_words_score_1_and_all_others_less(corpus, query):
     said = Words.read(sorted(corpus.items())).scores(query)
@@ -85,6 +88,7 @@ def test_the_very_words_score_1_and_all_others_less(corpus, query):
             assert (score > 1.0 - 1e-5) == (set(corpus[id].split()) == set(query.split()))
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.sampled_from([0.0, 0.2, 0.5, 1.0]), max_size=12), st.integers(1, 6), st.sets(st.integers(0, 30)))
 def test_the_best_are_those_of_a_full_sort(scores, count, allowed):
     ids = np.arange(len(scores)) * 2 + 1
@@ -123,6 +127,7 @@ class Index:
         return np.array([[self.codes[int(id)]] for id in ids], np.uint8).reshape(-1, 1)
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.dictionaries(st.integers(1, 40), st.integers(0, 255), min_size=1, max_size=12), corpora, st.integers(1, 5))
 def test_search_is_the_blend_of_code_and_words(codes, corpus, k):
     """Few items, so that all are candidates. Ids that have a text and no code are never found."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -18,9 +19,8 @@ if TYPE_CHECKING:
 def bind(host: str, port: int) -> socket.socket:
     """A listening socket; port 0 takes a free one."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = infos[0]
         listening = socket.socket(family, kind, protocol)
     except (OSError, UnicodeError) as error:
         raise DataError(f"The host must be an address of this machine. {host!r} is none ({error}).") from error
@@ -57,8 +57,6 @@ def address(listening: socket.socket, host: str) -> str:
 
 def serve(app: FastAPI, listening: socket.socket, ready: Callable[[], None]) -> None:
     """Serve until Ctrl-C or SIGTERM; requests in progress are finished first."""
-    import logging
-
     import uvicorn
 
     logging.getLogger("python_multipart").setLevel(logging.ERROR)  # the sender gets the error

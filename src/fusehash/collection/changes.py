@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from fusehash.collection import store, training
-from fusehash.collection.encoding import FIT_IMAGES, FeatureCache, FittedEncoder, ItemEncoder, load_encoder
+from fusehash.collection.encoding import FIT_IMAGES, Encoders, FeatureCache, FittedEncoder, ItemEncoder, load_encoder
 from fusehash.collection.items import CollectionError, Entry, Progress, Report, UnreadableError
 from fusehash.collection.store import CollectionSettings, CollectionState
 from fusehash.collection.training import TrainedModel, files_of, load_model
@@ -38,9 +38,13 @@ def builder_lock(folder: Path) -> WriterLock:
 class Learned:
     """Encoders by view and a model."""
 
-    encoders: dict[str, FittedEncoder] = field(default_factory=dict)
+    encoders: Encoders = field(default_factory=dict)
     trained: TrainedModel | None = None
     images_fitted: int = 0
+
+    @property
+    def model_name(self) -> str:
+        return "" if self.trained is None else self.trained.fingerprint
 
 
 @dataclass
@@ -118,18 +122,20 @@ class ItemChange:
             learned = self._load(self.state)
             self._encoder.encode(incoming, learned.encoders)
         if broken == "refuse":
-            _refuse_broken(plan.changed)
+            for entry in plan.changed:
+                if entry.problem is not None and not entry.stored:
+                    raise DataError(
+                        f"The image of {entry.key!r} cannot be used, so nothing has been changed: {entry.problem}"
+                    )
         self._drop_empty(plan, broken == "drop")
         coded = [entry for entry in (everything if is_new else incoming) if not entry.is_empty]
         codes = self._codes(coded, learned)
         self._explain(incoming, dict(zip((entry.key for entry in coded), codes, strict=True)), learned)
         self._commit(plan, coded, codes, learned, is_new)
 
-    # -- learning ------------------------------------------------------------------------------------------------
-
     def _learn(self, entries: Sequence[Entry], must_train: bool, *, fit_images: bool = False) -> Learned:
         """Encoders and a model of all entries; an empty result and a note if nothing can be learned."""
-        encoders: dict[str, FittedEncoder] = {}
+        encoders: Encoders = {}
         images_fitted = 0
         try:
             images = None if fit_images else self._image_encoder(entries)
@@ -175,8 +181,6 @@ class ItemChange:
             return [None] * len(entries)
         return training.encode(learned.trained.model, training.matrices(entries, learned.encoders, self._features))
 
-    # -- reporting -----------------------------------------------------------------------------------------------
-
     def _drop_empty(self, plan: Plan, remove: bool) -> None:
         """Report broken images and drop items that have nothing else."""
         for entry in [*plan.unchanged, *plan.changed, *plan.new]:
@@ -198,8 +202,6 @@ class ItemChange:
                     entry.key, f"it is kept but cannot be found before a reindex: the codes were learned from {views}."
                 )
 
-    # -- the transaction -----------------------------------------------------------------------------------------
-
     def _commit(
         self, plan: Plan, coded: Sequence[Entry], codes: Sequence[bytes | None], learned: Learned, is_new: bool
     ) -> None:
@@ -220,7 +222,7 @@ class ItemChange:
             if is_new:
                 database.execute("UPDATE item SET trained = EXISTS (SELECT 1 FROM code WHERE code.id = item.id)")
                 # Codes of another model are another generation, so that stored query codes are not mixed up.
-                is_other = state.model not in ("", _model_name(learned))
+                is_other = state.model not in ("", learned.model_name)
                 generation = state.newest + 1 if is_other else state.generation
                 state = describe(state, learned, generation=generation, newest=max(state.newest, generation))
             state.write(database)
@@ -259,22 +261,8 @@ def describe(state: CollectionState, learned: Learned, **others: object) -> Coll
     """A state with the model and the encoders that were just learned."""
     names = {view: fitted.fingerprint for view, fitted in learned.encoders.items()}
     values = {
-        "model": _model_name(learned),
-        "image_encoder": names.get("image", ""),
-        "text_encoder": names.get("text", ""),
-        "images_fitted": learned.images_fitted,
-        "made": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "model": learned.model_name, "image_encoder": names.get("image", ""), "text_encoder": names.get("text", ""),
+        "images_fitted": learned.images_fitted, "made": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "quality": None,
-        **others,
-    }
-    return replace(state, **values)  # type: ignore[arg-type]
-
-
-def _model_name(learned: Learned) -> str:
-    return "" if learned.trained is None else learned.trained.fingerprint
-
-
-def _refuse_broken(entries: Sequence[Entry]) -> None:
-    broken = next((entry for entry in entries if entry.problem is not None and not entry.stored), None)
-    if broken is not None:
-        raise DataError(f"The image of {broken.key!r} cannot be used, so nothing has been changed: {broken.problem}")
+    }  # fmt: skip
+    return replace(state, **{**values, **others})  # type: ignore[arg-type]

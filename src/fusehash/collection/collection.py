@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -23,7 +22,7 @@ from fusehash.collection.store import CollectionSettings, CollectionState, Encod
 from fusehash.collection.training import files_of
 from fusehash.datasets.folders import NewItem
 from fusehash.errors import DataError, ParameterError
-from fusehash.parameters import check_integer, check_n_bits
+from fusehash.parameters import check_integer
 from fusehash.search import HammingIndex
 from fusehash.search.ids import HIGHEST, check_ids
 from fusehash.search.rows import Ids
@@ -58,20 +57,15 @@ class Collection:
     Attributes
     ----------
     path : Path
-        The absolute path of the folder.
     settings : CollectionSettings
         What the current generation was made with.
-    generation : int
-        Number of the current generation; counts models. Codes of different generations cannot be compared.
-    revision : int
-        Counts the changes that a search could see.
+    generation, revision : int
+        Number of the current generation, which counts models, and number of changes that a search could see.
 
     Raises
     ------
-    CollectionError
-        If the folder cannot be reached or written now.
-    CorruptCollectionError
-        If the folder is not an intact collection.
+    CollectionError, CorruptCollectionError
+        If the folder cannot be reached or written now; if it is not an intact collection.
 
     Examples
     --------
@@ -95,9 +89,7 @@ class Collection:
         self._version: tuple[int, int] | None = None
         try:
             with self._items.reading() as database:
-                store.check_schema(database)
-                if not self._fits_together(CollectionState.read(database)):
-                    raise DamageError("its files do not fit together")
+                store.check(database, self._created_with)
             self._now()
         except BaseException:
             self.close()
@@ -105,34 +97,23 @@ class Collection:
 
     @classmethod
     def create(
-        cls,
-        path: str | os.PathLike[str],
-        *,
-        n_bits: int = 64,
-        image_encoder: str = "classical",
-        text_encoder: str = "tfidf",
-        image_params: dict[str, Any] | None = None,
-        text_params: dict[str, Any] | None = None,
-        random_state: int = 0,
-        timeout: float = 10.0,
+        cls, path: str | os.PathLike[str], *, n_bits: int = 64, image_encoder: str = "classical",
+        text_encoder: str = "tfidf", image_params: dict[str, Any] | None = None,
+        text_params: dict[str, Any] | None = None, random_state: int = 0, timeout: float = 10.0,
         engine: str | None = None,
-    ) -> Collection:
+    ) -> Collection:  # fmt: skip
         """Make an empty collection in a new folder.
 
         Parameters
         ----------
         path : str or path-like
             The folder, which must be missing or empty.
-        n_bits : int, default=64
-            Length of the codes, a multiple of 8 and at most 1024.
+        n_bits, random_state : int, default=64 and 0
+            Length of the codes, a multiple of 8 and at most 1024; seed of the model.
         image_encoder, text_encoder : str, default="classical" and "tfidf"
             Names of encoders, see `fusehash.encoders`.
         image_params, text_params : dict, optional
             Their parameters, made of JSON values.
-        random_state : int, default=0
-            Seed of the model.
-        timeout, engine
-            As for the class.
 
         Raises
         ------
@@ -141,7 +122,7 @@ class Collection:
         """
         image = EncoderSettings(image_encoder, dict(image_params or {}))
         text = EncoderSettings(text_encoder, dict(text_params or {}))
-        settings = _check_settings("Collection.create", n_bits, random_state, image, text)
+        settings = CollectionSettings(n_bits, random_state, image, text)
         _check_engine("Collection.create", engine)
         store.create_folder(Path(path).absolute(), settings)
         return cls(path, timeout=timeout, engine=engine)
@@ -186,12 +167,9 @@ class Collection:
                 else:
                     plan.new.append(entry)
             named = {entry.key for entry in entries}
-            for entry in stored.values():
-                if entry.key not in named:
-                    if entry.built and entry.id is not None:
-                        plan.removed.append(entry.id)
-                    else:
-                        plan.unchanged.append(entry)
+            others = [entry for key, entry in stored.items() if key not in named]
+            plan.removed += [entry.id for entry in others if entry.built and entry.id is not None]
+            plan.unchanged += [entry for entry in others if not entry.built]
             report.unchanged = len(plan.unchanged)
             change.run(plan, train=self._wants_training(plan), broken="drop")
         return report
@@ -252,23 +230,14 @@ class Collection:
             change.run(Plan(unchanged=entries), train=True, must_train=True)
         return report
 
-    # -- generations ---------------------------------------------------------------------------------------------
-
     def build_generation(
-        self,
-        progress: Progress | None = None,
-        *,
-        n_bits: int | None = None,
-        image_encoder: str | None = None,
-        text_encoder: str | None = None,
-        image_params: dict[str, Any] | None = None,
-        text_params: dict[str, Any] | None = None,
-        random_state: int | None = None,
-        measure: bool = True,
-    ) -> Report:
+        self, progress: Progress | None = None, *, n_bits: int | None = None, image_encoder: str | None = None,
+        text_encoder: str | None = None, image_params: dict[str, Any] | None = None,
+        text_params: dict[str, Any] | None = None, random_state: int | None = None, measure: bool = True,
+    ) -> Report:  # fmt: skip
         """Train a new generation on all items and keep it next to the current one; `switch` makes it current.
 
-        Searches and writes go on meanwhile.
+        Searches and writes go on meanwhile. The `generation` of the report is the new number.
 
         Parameters
         ----------
@@ -276,21 +245,13 @@ class Collection:
             As for `create`; by default those of the current generation.
         measure : bool, default=True
             Train a second model without some pairs, to measure the quality on them (`generations`).
-
-        Returns
-        -------
-        Report
-            `report.generation` is the number of the new generation.
         """
-        owner, current = "Collection.build_generation", self.settings
-        settings = _check_settings(
-            owner,
-            current.n_bits if n_bits is None else n_bits,
-            current.random_state if random_state is None else random_state,
-            _changed(current.image, image_encoder, image_params),
-            _changed(current.text, text_encoder, text_params),
-        )
-        settings.check_encoders(owner)
+        current = self.settings
+        image = _changed(current.image, image_encoder, image_params)
+        text = _changed(current.text, text_encoder, text_params)
+        seed = current.random_state if random_state is None else random_state
+        settings = CollectionSettings(current.n_bits if n_bits is None else n_bits, seed, image, text)
+        settings = settings.check("Collection.build_generation")
         with self._building(), self._work(GenerationChange, progress) as (change, report):
             patient = writer_lock(self.path, BUILD_TIMEOUT)
             change.build(list(self._stored().values()), settings, measure=measure, writer=patient)
@@ -304,10 +265,8 @@ class Collection:
 
         Parameters
         ----------
-        to : int, optional
-            Number of a generation; by default the newest.
-        back : bool, default=False
-            Switch to the previous generation.
+        to, back : int, optional; bool, default=False
+            Number of a generation, by default the newest; or back to the previous one.
         """
         if back and to is not None:
             raise DataError("A switch goes to a generation by its number, or back. Got both.")
@@ -333,33 +292,19 @@ class Collection:
     # -- searching -----------------------------------------------------------------------------------------------
 
     def search(
-        self,
-        text: str | None = None,
-        *,
-        image: Any = None,
-        like: int | None = None,
-        code: bytes | None = None,
-        k: int = 20,
-        label: str | None = None,
-        rerank: bool = True,
-        generation: int | None = None,
-    ) -> Hits:
+        self, text: str | None = None, *, image: Any = None, like: int | None = None, code: bytes | None = None,
+        k: int = 20, label: str | None = None, rerank: bool = True, generation: int | None = None,
+    ) -> Hits:  # fmt: skip
         """Find the `k` items that match best; give exactly one of `text`, `image`, `like` and `code`.
 
         Parameters
         ----------
-        text : str, optional
-            Words to search for.
-        image : path, bytes or PIL.Image.Image, optional
-            An image to search for.
-        like : int, optional
-            Id of an item; finds similar ones.
-        code : bytes, optional
-            A packed code of this collection, as in `Hits.code`.
-        k : int, default=20
-            Number of results at most.
-        label : str, optional
-            Search only items with this label.
+        text, image : str; path, bytes or PIL.Image.Image
+            Words or an image to search for.
+        like, code : int; bytes
+            Id of an item to find similar ones, or a packed code of this collection, as in `Hits.code`.
+        k, label : int, default=20; str, optional
+            Number of results at most, and the label that they must have.
         rerank : bool, default=True
             Order the nearest codes by the real-valued query and, for a text, by its words. No effect on a query that
             is itself a code.
@@ -369,12 +314,7 @@ class Collection:
         Returns
         -------
         Hits
-            Best first.
-
-        Raises
-        ------
-        DataError
-            If the query cannot be used.
+            Best first. Raises DataError if the query cannot be used.
         """
         if sum(query is not None for query in (text, image, like, code)) != 1:
             raise DataError("A search needs exactly one of text, image, like and code.")
@@ -387,7 +327,7 @@ class Collection:
                 )
             allowed, words = self._allowed(label), None
             if like is not None:
-                query = self._code_of(snapshot, like)
+                query = _code_of(snapshot, like)
             elif code is not None:
                 query = _check_code(snapshot, code)
             elif text is not None and rerank:
@@ -420,14 +360,7 @@ class Collection:
     def check(self) -> None:
         """Raise if a search would: codes, a model or encoders that cannot be read."""
 
-        def work(snapshot: Snapshot) -> None:
-            if snapshot.state.model:
-                for view in snapshot.model.views:
-                    snapshot.encoder(view)
-
-        self._attempt(work)
-
-    # -- reading -------------------------------------------------------------------------------------------------
+        self._attempt(lambda snapshot: snapshot.state.model and [snapshot.encoder(v) for v in snapshot.model.views])
 
     @property
     def settings(self) -> CollectionSettings:
@@ -484,15 +417,10 @@ class Collection:
         with self._items.reading() as database:
             counts = overview.counts(database, trained=bool(state.model))
         return {
-            "path": str(self.path),
-            "n_bits": state.n_bits,
-            "codes": state.codes,
-            "generation": state.generation,
-            "image_encoder": settings.image.name,
-            "text_encoder": settings.text.name,
-            "bytes": sum(_size(path) for path in self.path.iterdir()),
-            **counts,
-        }
+            "path": str(self.path), "n_bits": state.n_bits, "codes": state.codes, "generation": state.generation,
+            "image_encoder": settings.image.name, "text_encoder": settings.text.name,
+            "bytes": sum(_size(path) for path in self.path.iterdir()), **counts,
+        }  # fmt: skip
 
     def clusters(self, count: int = 12) -> list[dict[str, Any]]:
         """Groups of similar items, largest first: {"words", "examples" (ids), "size"}."""
@@ -515,9 +443,7 @@ class Collection:
     def __enter__(self) -> Collection:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -554,11 +480,6 @@ class Collection:
         with self._items.reporting():
             raise DamageError("its model or an encoder is missing; a reindex makes it again")
 
-    def _fits_together(self, state: CollectionState) -> bool:
-        with suppress(KeyError, TypeError, ValueError):
-            return self._created_with.at(state).n_bits == state.n_bits
-        return False
-
     def _project_with_words(self, snapshot: Snapshot, text: str) -> tuple[Floats, WordScores | None]:
         """The vector of a text and its word scores; None if no text has any of its words."""
         _check_text(text)
@@ -575,26 +496,15 @@ class Collection:
             rows = database.execute("SELECT id FROM label WHERE name = ?", (storable_text(str(label)),)).fetchall()
         return np.array([id for (id,) in rows], np.int64)
 
-    def _code_of(self, snapshot: Snapshot, id: int) -> Floats:
-        if id not in snapshot.index:
-            raise DataError(f"An item to search by must be in the collection and have a code. Id {id} has none.")
-        return _unpack(snapshot.index.get(np.array([id], np.int64)), snapshot.state.n_bits)
-
     def _describe(self, state: CollectionState, current: CollectionState) -> Generation:
         settings, files = self._created_with.at(state), files_of(self.path, state)
         return Generation(
-            number=state.generation,
-            current=state is current,
-            previous=state.generation == current.previous,
-            made=state.made,
-            codes=state.codes,
-            n_bits=state.n_bits,
-            random_state=settings.random_state,
+            number=state.generation, current=state is current, previous=state.generation == current.previous,
+            made=state.made, codes=state.codes, n_bits=state.n_bits, random_state=settings.random_state,
             image_encoder=settings.image.name if state.image_encoder else "",
             text_encoder=settings.text.name if state.text_encoder else "",
-            quality=state.quality,
-            bytes=state.codes * state.n_bits // 8 + sum(map(_size, files)),
-        )
+            quality=state.quality, bytes=state.codes * state.n_bits // 8 + sum(map(_size, files)),
+        )  # fmt: skip
 
     @contextmanager
     def _building(self) -> Iterator[None]:
@@ -609,8 +519,7 @@ class Collection:
         report, started = Report(), time.perf_counter()
         features = FeatureCache(self.path / "features.db")
         try:
-            silent: Progress = lambda step, total, message: None  # noqa: E731
-            yield kind(self._items, self._created_with, features, report, progress or silent), report
+            yield kind(self._items, self._created_with, features, report, progress or (lambda *step: None)), report
         finally:
             features.close()
             with self._items.lock:
@@ -630,16 +539,11 @@ class Collection:
             return True
         incoming = [*plan.new, *plan.changed]
         unseen = len(incoming) + sum(not entry.trained for entry in plan.unchanged)
-        if unseen > RETRAIN_SHARE * (len(incoming) + len(plan.unchanged)):
-            return True
         views = self._attempt(lambda snapshot: snapshot.model.views)
-        return any(
+        return unseen > RETRAIN_SHARE * (len(incoming) + len(plan.unchanged)) or any(
             ("text" not in views and entry.text is not None) or ("image" not in views and entry.wants_image)
             for entry in incoming
         )
-
-
-# -- checks ------------------------------------------------------------------------------------------------------
 
 
 def _check_engine(owner: str, engine: str | None) -> str:
@@ -648,13 +552,6 @@ def _check_engine(owner: str, engine: str | None) -> str:
         raise ParameterError(owner, "engine", expected, f"{engine.partition('://')[0]}://...")  # no password
     HammingIndex(8, engine=engine or "scan")  # raises for an unknown name
     return engine or "scan"
-
-
-def _check_settings(
-    owner: str, n_bits: Any, random_state: Any, image: EncoderSettings, text: EncoderSettings
-) -> CollectionSettings:
-    check_n_bits(owner, n_bits, most=1024)
-    return CollectionSettings(int(n_bits), check_integer(owner, "random_state", random_state, low=0), image, text)
 
 
 def _changed(settings: EncoderSettings, name: str | None, params: dict[str, Any] | None) -> EncoderSettings:
@@ -680,11 +577,13 @@ def _check_code(snapshot: Snapshot, code: bytes) -> Floats:
     n_bits = snapshot.state.n_bits
     if not isinstance(code, bytes | bytearray) or len(code) != n_bits // 8:
         raise DataError(f"A code of this collection must be {n_bits // 8} bytes. Got {code!r} instead.")
-    return _unpack(np.frombuffer(bytes(code), np.uint8)[None], n_bits)
+    return bits.unpack(np.frombuffer(bytes(code), np.uint8)[None], n_bits)[0].astype(np.float64)
 
 
-def _unpack(codes: bits.Codes, n_bits: int) -> Floats:
-    return bits.unpack(codes, n_bits)[0].astype(np.float64)
+def _code_of(snapshot: Snapshot, id: int) -> Floats:
+    if id not in snapshot.index:
+        raise DataError(f"An item to search by must be in the collection and have a code. Id {id} has none.")
+    return bits.unpack(snapshot.index.get(np.array([id], np.int64)), snapshot.state.n_bits)[0].astype(np.float64)
 
 
 def _sql_id(id: Any) -> int | None:

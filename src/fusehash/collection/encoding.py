@@ -45,6 +45,8 @@ FEATURES = sqlite.FileKind(
 )
 
 Floats32 = NDArray[np.float32]
+Views = dict[str, Floats32]
+Encoders = dict[str, "FittedEncoder"]
 
 
 @dataclass(frozen=True)
@@ -53,11 +55,6 @@ class FittedEncoder:
 
     fingerprint: str
     encoder: Any
-
-    @property
-    def width(self) -> int:
-        """Number of features."""
-        return int(self.encoder.n_features_)
 
 
 def fingerprint(*parts: Any) -> str:
@@ -69,6 +66,11 @@ def fingerprint(*parts: Any) -> str:
         digest.update(len(encoded).to_bytes(8, "little"))
         digest.update(encoded)
     return digest.hexdigest()
+
+
+def order_of(key: str, purpose: str = "") -> bytes:
+    """What keys are sorted by to take a sample: the same for every collection and generation."""
+    return hashlib.blake2b(f"{purpose}{key}".encode(), digest_size=8).digest()
 
 
 def encoder_file(folder: Path, view: str, name: str) -> Path:
@@ -179,7 +181,7 @@ class ItemEncoder:
 
     def fit_images(self, settings: EncoderSettings, entries: Sequence[Entry]) -> tuple[FittedEncoder, int] | None:
         """An encoder fitted on a sample of the images, and the size of the sample; None without readable images."""
-        candidates = sorted((entry for entry in entries if entry.wants_image), key=lambda entry: _order(entry.key))
+        candidates = sorted((entry for entry in entries if entry.wants_image), key=lambda entry: order_of(entry.key))
         contents: list[bytes] = []
         sources: list[Any] = []
         for i, entry in enumerate(candidates):
@@ -199,7 +201,7 @@ class ItemEncoder:
         texts = [entry.text for entry in entries if entry.text is not None]
         return self._fit("text", settings, texts, [text.encode() for text in texts]) if texts else None
 
-    def encode(self, entries: Sequence[Entry], encoders: dict[str, FittedEncoder]) -> None:
+    def encode(self, entries: Sequence[Entry], encoders: Encoders) -> None:
         """Make all features that are missing from the cache."""
         self._encode_images(entries, encoders.get("image"))
         if "text" in encoders:
@@ -330,7 +332,3 @@ def _full_size(data: bytes, opened: Any) -> tuple[int, int]:
         width, height = file.size
     turned = abs(opened.width * height - opened.height * width) > abs(opened.width * width - opened.height * height)
     return (height, width) if turned else (width, height)
-
-
-def _order(key: str) -> bytes:
-    return hashlib.blake2b(key.encode(), digest_size=8).digest()

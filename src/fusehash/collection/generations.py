@@ -17,7 +17,6 @@ from typing import Any
 
 from fusehash.collection import store
 from fusehash.collection.changes import ItemChange, describe
-from fusehash.collection.encoding import FittedEncoder, load_encoder
 from fusehash.collection.items import Entry
 from fusehash.collection.store import CollectionSettings, CollectionState
 from fusehash.collection.training import held_out_quality
@@ -34,17 +33,12 @@ class Generation:
     ----------
     number : int
         Counts up; `Collection.switch` and `Collection.drop` take it.
-    current : bool
-        Whether searches use it.
-    previous : bool
-        Whether it was current before the current one; `switch(back=True)` goes there.
+    current, previous : bool
+        Whether searches use it, and whether it was current before; `switch(back=True)` goes there.
     made : str
         When its model was trained, in ISO 8601.
-    codes : int
-        Number of items that have a code.
-    n_bits, random_state : int
-    image_encoder, text_encoder : str
-        Names of the encoders; empty if it has no such view.
+    codes, n_bits, random_state, image_encoder, text_encoder
+        Number of codes, and the settings; an encoder is "" if no item has its view.
     quality : float or None
         Mean pair AUC on held-out pairs, without labels; None if it was not measured.
     bytes : int
@@ -80,8 +74,6 @@ class KeptCode:
 class GenerationChange(ItemChange):
     """One call that builds, switches or drops a generation."""
 
-    # -- building ------------------------------------------------------------------------------------------------
-
     def build(
         self, entries: Sequence[Entry], settings: CollectionSettings, *, measure: bool, writer: WriterLock
     ) -> None:
@@ -95,8 +87,9 @@ class GenerationChange(ItemChange):
         if measure:
             quality = held_out_quality(entries, learned.encoders, self._features, settings, self._progress)
             if old_quality is None:  # measure the current generation too, to have something to compare with
-                old_encoders = self._readable_encoders(old_state)
-                old_quality = held_out_quality(entries, old_encoders, self._features, old_settings, self._progress)
+                with contextlib.suppress(FusehashError, OSError):  # its encoders may be lost
+                    encoders = self._load(old_state).encoders
+                    old_quality = held_out_quality(entries, encoders, self._features, old_settings, self._progress)
         codes = {
             entry.id: KeptCode(content, code, code is not None)
             for entry, content, code in zip(entries, contents, self._codes(entries, learned), strict=True)
@@ -111,24 +104,11 @@ class GenerationChange(ItemChange):
                     current = replace(current, quality=old_quality)
                 self.state = replace(current, newest=current.newest + 1)
                 self.state.write(database)
-                state = describe(
-                    CollectionState(settings.n_bits, generation=self.state.newest, settings=settings.to_dict()),
-                    learned,
-                    quality=quality,
-                )
-                _keep(database, state, codes)
+                new = CollectionState(settings.n_bits, generation=self.state.newest, settings=asdict(settings))
+                _keep(database, describe(new, learned, quality=quality), codes)
             self._remove_unused_files()  # also those of interrupted builds
         self._report.generation = self.state.newest
         self._report.unchanged = len(entries)
-
-    def _readable_encoders(self, state: CollectionState) -> dict[str, FittedEncoder]:
-        encoders = {}
-        for view, name in state.encoder_names.items():
-            with contextlib.suppress(FusehashError, OSError):
-                encoders[view] = load_encoder(self._folder, view, name)
-        return encoders
-
-    # -- switching -----------------------------------------------------------------------------------------------
 
     def switch(self, entries: Sequence[Entry], number: int | None, *, back: bool) -> None:
         """Make a kept generation current, with codes of all current items; keep the one that was."""
@@ -151,14 +131,11 @@ class GenerationChange(ItemChange):
         with self._items.writing() as database:
             _forget(database, target.generation)
             if self.state.model:
-                _keep(database, replace(self.state, settings=self._settings.to_dict()), old)
+                _keep(database, replace(self.state, settings=asdict(self._settings)), old)
             _make_current(database, new, old)
-            self.state = replace(
-                _counted(target, new),
-                revision=self.state.revision + 1,
-                previous=self.state.generation if self.state.model else 0,
-                newest=self.state.newest,
-            )
+            revision, newest = self.state.revision + 1, self.state.newest
+            previous = self.state.generation if self.state.model else 0
+            self.state = replace(_counted(target, new), revision=revision, newest=newest, previous=previous)
             self.state.write(database)
         self._report.generation = target.generation
         self._report.changed, self._report.unchanged = len(stale), len(entries) - len(stale)
@@ -196,9 +173,6 @@ class GenerationChange(ItemChange):
         if number not in by_number:
             raise DataError(f"The generation must be one that is kept ({numbers}). Got {number}.")
         return by_number[number]
-
-
-# -- the tables of kept generations ------------------------------------------------------------------------------
 
 
 def _content_of(entry: Entry) -> bytes:

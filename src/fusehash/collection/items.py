@@ -35,22 +35,9 @@ class UnreadableError(Exception):
     """An image cannot be read; the message goes into the report."""
 
 
-# -- what readers see --------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Item:
-    """An item of a collection.
-
-    Attributes
-    ----------
-    id : int
-        Never used for another item, even after this one is removed.
-    key, text, labels : str, str or None, tuple of str
-        As they were added.
-    has_image, width, height : bool, int, int
-        Size in pixels; 0 without an image.
-    """
+    """An item of a collection. An id is never used again; width and height are in pixels, 0 without an image."""
 
     id: int
     key: str
@@ -85,13 +72,7 @@ class Hit:
 
 
 class Hits(list[Hit]):
-    """The results of a search, best first.
-
-    Attributes
-    ----------
-    code, generation : bytes, int
-        The packed code of the query, and the generation that made all these codes.
-    """
+    """The results of a search, best first; `code` is that of the query, `generation` made all these codes."""
 
     code: bytes = b""
     generation: int = 0
@@ -131,9 +112,6 @@ class Report:
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON values."""
         return asdict(self)
-
-
-# -- what is written ---------------------------------------------------------------------------------------------
 
 
 @dataclass

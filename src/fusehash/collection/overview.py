@@ -19,12 +19,9 @@ SAMPLE = 5000  # codes that are clustered; the others join the nearest cluster
 PAIRS = 200_000  # pairs of codes whose distances are counted
 WORDS, EXAMPLES = 4, 12  # per group
 _WORD = re.compile(r"[^\W\d_]{3,}")
-_STOP_WORDS = frozenset(
-    re.findall(
-        r"\w+",
-        "and are for from has her his its not one our out she that the their them there these they this two was were "
-        "with some you your other into over both also very",
-    )
+_STOP_WORDS = _WORD.findall(
+    "and are for from has her his its not one our out she that the their them there these they this two was were "
+    "with some you your other into over both also very"
 )
 
 
@@ -41,16 +38,9 @@ def counts(database: sqlite3.Connection, *, trained: bool) -> dict[str, Any]:
     elif unseen > RECOMMEND_SHARE * total:
         advice = f"{unseen:,} of {total:,} items came after the codes were learned; a reindex is recommended."
     return {
-        "items": total,
-        "images": images,
-        "texts": texts,
-        "pairs": pairs,
-        "broken_images": broken,
-        "trained": trained,
-        "after_training": unseen if trained else 0,
-        "reindex_recommended": bool(advice),
-        "advice": advice,
-    }
+        "items": total, "images": images, "texts": texts, "pairs": pairs, "broken_images": broken, "trained": trained,
+        "after_training": unseen if trained else 0, "reindex_recommended": bool(advice), "advice": advice,
+    }  # fmt: skip
 
 
 def clusters(words: dict[int, set[str]], ids: Ids, codes: Codes, n_bits: int, count: int) -> list[dict[str, Any]]:
@@ -62,12 +52,8 @@ def clusters(words: dict[int, set[str]], ids: Ids, codes: Codes, n_bits: int, co
         return []
     signs = bits.unpack(codes, n_bits).astype(np.float32)
     centers = _centers(signs, max(1, min(count, len(np.unique(codes, axis=0)), len(ids) // 5 + 1)))
-    nearest = np.concatenate(
-        [
-            np.argmax(signs[i : i + 4096] @ centers.T - 0.5 * (centers**2).sum(axis=1), axis=1)
-            for i in range(0, len(ids), 4096)
-        ]
-    )
+    offsets, starts = 0.5 * (centers**2).sum(axis=1), range(0, len(ids), 4096)
+    nearest = np.concatenate([np.argmax(signs[i : i + 4096] @ centers.T - offsets, axis=1) for i in starts])
     everywhere = Counter(word for item_words in words.values() for word in item_words)
     groups = []
     for number in range(len(centers)):
@@ -76,13 +62,9 @@ def clusters(words: dict[int, set[str]], ids: Ids, codes: Codes, n_bits: int, co
             continue
         typical = members[np.argsort(-(signs[members] @ centers[number]), kind="stable")]
         inside = Counter(word for row in members for word in words.get(int(ids[row]), ()))
-        groups.append(
-            {
-                "words": _typical_words(inside, everywhere, len(members), len(words)),
-                "examples": [int(ids[row]) for row in typical[:EXAMPLES]],
-                "size": len(members),
-            }
-        )
+        named = _typical_words(inside, everywhere, len(members), len(words))
+        examples = [int(ids[row]) for row in typical[:EXAMPLES]]
+        groups.append({"words": named, "examples": examples, "size": len(members)})
     return sorted(groups, key=lambda group: (-group["size"], group["examples"]))
 
 
@@ -101,13 +83,10 @@ def code_stats(codes: Codes, n_bits: int) -> dict[str, Any]:
     distances = np.bitwise_count(codes[left] ^ codes[right]).sum(axis=1)
     histogram = np.bincount(distances, minlength=n_bits + 1)
     return {
-        "codes": len(codes),
-        "n_bits": n_bits,
-        "distinct": len(np.unique(codes, axis=0)),
-        "bit_means": means.round(4).tolist(),
-        "bit_entropy": entropy.round(4).tolist(),
+        "codes": len(codes), "n_bits": n_bits, "distinct": len(np.unique(codes, axis=0)),
+        "bit_means": means.round(4).tolist(), "bit_entropy": entropy.round(4).tolist(),
         "distances": (histogram / max(1, len(left))).round(6).tolist(),  # share of pairs at distance 0, 1, 2, ...
-    }
+    }  # fmt: skip
 
 
 def _centers(signs: Any, count: int) -> Any:

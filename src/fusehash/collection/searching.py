@@ -66,9 +66,6 @@ class GoneError(Exception):
     """A file of this snapshot is gone: a writer has replaced it."""
 
 
-# -- codes -------------------------------------------------------------------------------------------------------
-
-
 @dataclass
 class Snapshot:
     """A collection at one moment: its state and codes. Model and encoders are read when first needed."""
@@ -143,14 +140,9 @@ class Snapshot:
 
 
 def rank(
-    snapshot: Snapshot,
-    query: Floats,
-    k: int,
-    *,
-    allowed: Ids | None = None,
-    rerank: bool = True,
-    words: WordScores | None = None,
-) -> tuple[Ids, Ints, Floats, Codes]:
+    snapshot: Snapshot, query: Floats, k: int, *,
+    allowed: Ids | None = None, rerank: bool = True, words: WordScores | None = None,
+) -> tuple[Ids, Ints, Floats, Codes]:  # fmt: skip
     """Ids, distances, scores and codes of the `k` best items; with `words`, their texts count too."""
     n_bits, code = snapshot.state.n_bits, bits.pack(query[None])
     count = CANDIDATES_PER_RESULT * k + EXTRA_CANDIDATES if rerank else k
@@ -177,9 +169,6 @@ def _with_words(scores: Floats, words: Floats, neighbor_words: Floats) -> Floats
     filled = np.where(np.isfinite(words), words, with_text.mean() if len(with_text) else 0.0)
     both = (scores + WORDS_WEIGHT * filled) / (1.0 + WORDS_WEIGHT)
     return np.where(filled >= VERBATIM, 1.0, both)
-
-
-# -- words -------------------------------------------------------------------------------------------------------
 
 
 def words_in(text: str) -> list[str]:
@@ -220,19 +209,13 @@ class WordScores:
 
 @dataclass(frozen=True)
 class Words:
-    """The words of all texts.
+    """The words of all texts."""
 
-    ids : the ids of the items that have a text, ascending
-    vocabulary : word -> number
-    starts, numbers : the words of text i are numbers[starts[i] : starts[i + 1]]
-    texts : id -> the text that the words are from
-    """
-
-    ids: Ids
-    vocabulary: dict[str, int]
-    starts: Ints
+    ids: Ids  # of the items that have a text, ascending
+    vocabulary: dict[str, int]  # word -> number
+    starts: Ints  # the words of text i are numbers[starts[i] : starts[i + 1]]
     numbers: Ints
-    texts: dict[int, str]
+    texts: dict[int, str]  # id -> the text that the words are from
 
     @classmethod
     def read(cls, rows: Iterable[tuple[int, str]], before: Words | None = None) -> Words:
@@ -275,24 +258,21 @@ class Words:
         return rows[order], starts
 
     @cached_property
-    def _sorted(self) -> list[str]:
-        return sorted(self.vocabulary)
-
-    @cached_property
-    def _lengths(self) -> list[int]:
-        return sorted(set(map(len, self.vocabulary)))
+    def _sorted(self) -> tuple[list[str], list[int]]:
+        """All words, and their different lengths."""
+        return sorted(self.vocabulary), sorted(set(map(len, self.vocabulary)))
 
     def forms(self, word: str) -> list[str]:
         """Words that begin with a word, or that it begins with, and are of about its length; not itself."""
         if len(word) < FORM_LETTERS:
             return []
-        first = bisect_left(self._sorted, word)
-        last = bisect_left(self._sorted, word + chr(sys.maxunicode))
-        ends = (end for end in self._lengths if FORM_LETTERS <= end < len(word))  # few, however long the word is
+        words, lengths = self._sorted
+        first, last = bisect_left(words, word), bisect_left(words, word + chr(sys.maxunicode))
+        ends = (end for end in lengths if FORM_LETTERS <= end < len(word))  # few, however long the word is
         shorter = [word[:end] for end in ends if word[:end] in self.vocabulary]
         return [
             other
-            for other in (*shorter, *self._sorted[first:last])
+            for other in (*shorter, *words[first:last])
             if other != word and 2 * min(len(word), len(other)) >= FORM_SHARE * (len(word) + len(other))
         ]
 
@@ -319,7 +299,6 @@ class Words:
                 contained[texts] += weight
         if total > 0.0:
             purity = inside / np.maximum(self.totals, np.float32(1e-9))
-            contained = (contained / np.float32(total) + np.float32(PURITY_WEIGHT) * purity) / np.float32(
-                1.0 + PURITY_WEIGHT
-            )
+            weighted = contained / np.float32(total) + np.float32(PURITY_WEIGHT) * purity
+            contained = weighted / np.float32(1.0 + PURITY_WEIGHT)
         return WordScores(self.ids, contained)

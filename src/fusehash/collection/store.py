@@ -6,14 +6,8 @@
     model-*, image-*, text-*    the models and encoders that items.db names
     writer.lock, builder.lock   held by the one writer and by the one builder of a generation
 
-Tables of items.db:
-
-    state      one row: the current generation and the number of codes
-    item       `image` is the hash of the image's content
-    code       the codes alone, so that opening a collection reads little
-    label      (name, id), to narrow a search
-    thumbnail  by the hash of the image; one that no item points to is invisible and harmless
-    generation, generation_code    the other generations, created when first needed (generations.py)
+In items.db, `state` is one row: the current generation. `item.image` and `thumbnail.image` are hashes of an image's
+content. `generation` and `generation_code` are the other generations, created when first needed (generations.py).
 
 Two counters: `generation` counts models, `revision` counts changes that a search could see. Functions that write run
 inside a transaction of their caller.
@@ -39,6 +33,7 @@ from fusehash.bits import Codes
 from fusehash.collection.items import CollectionError, CorruptCollectionError, Entry, Item
 from fusehash.errors import DataError, ParameterError
 from fusehash.files import sync_folder, write_atomically
+from fusehash.parameters import check_integer, check_n_bits
 from fusehash.search.rows import Ids
 from fusehash.sqlite import DamageError
 
@@ -66,13 +61,10 @@ GENERATION_TABLES = (
     "PRIMARY KEY (number, id)) WITHOUT ROWID",
 )
 _COLUMNS = "id, key, text, labels, image, width, height, path, size, mtime, built, trained, problem"
-_INSERT = f"INSERT OR REPLACE INTO item ({_COLUMNS}) VALUES ({', '.join('?' * 13)})"
+_INSERT = f"INTO item ({_COLUMNS}) VALUES ({', '.join('?' * 13)})"
 _DIGEST = (1 << 62) - 1
-# Names of states that were written before revisions and generations were told apart.
+# Names in states that were written when a revision was called a generation.
 _OLD_NAMES = {"generation": "revision", "number": "generation", "before": "previous"}
-
-
-# -- settings ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -92,13 +84,9 @@ class CollectionSettings:
     image: EncoderSettings
     text: EncoderSettings
 
-    def to_dict(self) -> dict[str, Any]:
-        """The settings as JSON values."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> CollectionSettings:
-        """The settings that `to_dict` returned."""
+        """The settings from JSON values."""
         image, text = (EncoderSettings(content[view]["name"], dict(content[view]["params"])) for view in VIEWS)
         return cls(int(content["n_bits"]), int(content["random_state"]), image, text)
 
@@ -106,32 +94,35 @@ class CollectionSettings:
         """The settings of a state of a collection that was created with these."""
         return self if state.settings is None else CollectionSettings.from_dict(state.settings)
 
-    def check_encoders(self, owner: str) -> None:
-        """Raise if an encoder or one of its parameters does not exist, or a package that it needs is missing."""
+    def check(self, owner: str) -> CollectionSettings:
+        """Raise if a value is wrong, an encoder does not exist, or a package that it needs is missing."""
         from fusehash import encoders
 
+        n_bits = check_n_bits(owner, self.n_bits, most=1024)
+        seed = check_integer(owner, "random_state", self.random_state, low=0)
         for view, encoder in (("image", self.image), ("text", self.text)):
             encoders.make(encoder.name, modality=view, **encoder.params).check_usable()
             try:
                 json.dumps(encoder.params)
             except TypeError:
                 raise ParameterError(owner, f"{view}_params", "made of JSON values", encoder.params) from None
+        return replace(self, n_bits=n_bits, random_state=seed)
 
 
 def create_folder(target: Path, settings: CollectionSettings) -> None:
     """Make the folder of an empty collection, completely or not at all."""
-    settings.check_encoders("Collection.create")
+    settings = settings.check("Collection.create")
     try:
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
             raise CollectionError(f"There is something at {target} already.")
     except PermissionError as error:
         raise CollectionError(f"The collection {target} could not be created: {error.strerror}.") from error
-    content = {"format": KIND, "version": VERSION, **settings.to_dict()}
+    content = json.dumps({"format": KIND, "version": VERSION, **asdict(settings)}, indent=2).encode()
     draft = target.with_name(f".{target.name}.{secrets.token_hex(6)}.new")
     try:
         draft.mkdir()
         sqlite.create(draft / "items.db", ITEMS, CollectionState(settings.n_bits).write)
-        write_atomically(draft / "collection.json", lambda file: file.write(json.dumps(content, indent=2).encode()))
+        write_atomically(draft / "collection.json", lambda file: file.write(content))
         draft.rename(target)
         sync_folder(target.parent)
     except BaseException as error:
@@ -166,9 +157,6 @@ def read_settings(path: Path) -> CollectionSettings:
         raise CorruptCollectionError(f"The collection {path} is corrupt: collection.json is damaged.") from error
     except OSError as error:
         raise CollectionError(f"The collection {path} could not be read: {error.strerror}.") from error
-
-
-# -- state -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -227,12 +215,19 @@ class CollectionState:
             raise DamageError("its state is damaged") from None
 
 
-def check_schema(database: sqlite3.Connection) -> None:
-    """Raise if the file holds anything but the tables of a collection."""
+def check(database: sqlite3.Connection, settings: CollectionSettings) -> None:
+    """Raise if the file holds anything but the tables of a collection, or does not belong to collection.json."""
     query = "SELECT sql FROM sqlite_master WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
     tables = {sql for (sql,) in database.execute(query)}
     if tables not in (set(ITEMS.schema), {*ITEMS.schema, *GENERATION_TABLES}):
         raise DamageError("it does not hold the tables of a collection")
+    state = CollectionState.read(database)
+    try:
+        fits = settings.at(state).n_bits == state.n_bits
+    except (KeyError, TypeError, ValueError):
+        fits = False
+    if not fits:
+        raise DamageError("its files do not fit together")
 
 
 def kept_states(database: sqlite3.Connection) -> list[CollectionState]:
@@ -247,9 +242,6 @@ def has_generations(database: sqlite3.Connection) -> bool:
     """Whether the tables of other generations exist."""
     query = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'generation'"
     return bool(database.execute(query).fetchone()[0])
-
-
-# -- codes -------------------------------------------------------------------------------------------------------
 
 
 def read_codes(database: sqlite3.Connection, state: CollectionState) -> tuple[Ids, Codes]:
@@ -287,9 +279,6 @@ def _checksum(id: int, code: bytes) -> int:
     return zlib.crc32(code, id & 0xFFFFFFFF)
 
 
-# -- items -------------------------------------------------------------------------------------------------------
-
-
 def read_entries(database: sqlite3.Connection, keys: Iterable[str] | None = None) -> list[Entry]:
     """All entries in order of id, or those of some keys."""
     if keys is None:
@@ -317,7 +306,8 @@ def write_entries(database: sqlite3.Connection, entries: Iterable[Entry]) -> Non
     """Write items; those without an id are new and get one."""
     for entry in entries:
         _remove_labels(database, entry.id)
-        entry.id = database.execute(_INSERT, (entry.id, *_row(entry))).lastrowid
+        verb = "INSERT" if entry.id is None else "INSERT OR REPLACE"
+        entry.id = database.execute(f"{verb} {_INSERT}", (entry.id, *_row(entry))).lastrowid
         database.executemany("INSERT INTO label VALUES (?, ?)", [(name, entry.id) for name in entry.labels])
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fusehash.collection.encoding import FeatureCache, FittedEncoder, Floats32, encoder_file, fingerprint
+from fusehash.collection.encoding import Encoders, FeatureCache, Floats32, Views, encoder_file, fingerprint, order_of
 from fusehash.collection.items import Entry, Progress
 from fusehash.collection.store import VIEWS, CollectionSettings, CollectionState
 from fusehash.errors import DataError, FusehashError
@@ -54,24 +53,18 @@ def files_of(folder: Path, state: CollectionState) -> list[Path]:
     return models + [encoder_file(folder, view, name) for view, name in state.encoder_names.items()]
 
 
-def matrices(
-    entries: Sequence[Entry], encoders: dict[str, FittedEncoder], features: FeatureCache
-) -> dict[str, Floats32]:
+def matrices(entries: Sequence[Entry], encoders: Encoders, features: FeatureCache) -> Views:
     """Features by view, one row per entry; NaN if the entry does not have the view."""
     contents = {"image": [entry.image for entry in entries], "text": [entry.text_content for entry in entries]}
     return {
-        view: features.matrix(encoders[view].fingerprint, contents[view], encoders[view].width)
+        view: features.matrix(encoders[view].fingerprint, contents[view], encoders[view].encoder.n_features_)
         for view in VIEWS
         if view in encoders
     }
 
 
 def train(
-    folder: Path,
-    settings: CollectionSettings,
-    views: dict[str, Floats32],
-    encoders: dict[str, FittedEncoder],
-    progress: Progress,
+    folder: Path, settings: CollectionSettings, views: Views, encoders: Encoders, progress: Progress
 ) -> TrainedModel:
     """Train a model of these items, or load the one that was trained on the same items before.
 
@@ -94,16 +87,14 @@ def train(
         with contextlib.suppress(FusehashError):  # a damaged file is made again
             return TrainedModel(name, hashers.load(path))
     progress(0, 1, "learning codes")
-    model = hashers.make(
-        "fusehash", n_bits=settings.n_bits, missing="allow", random_state=settings.random_state, callback=progress
-    )
-    model.fit(usable)
+    params = {"n_bits": settings.n_bits, "random_state": settings.random_state, "callback": progress}
+    model = hashers.make("fusehash", missing="allow", **params).fit(usable)
     model.set_params(callback=None)
     model.save(path)
     return TrainedModel(name, model)
 
 
-def encode(model: CrossModalHasher, views: dict[str, Floats32]) -> list[bytes | None]:
+def encode(model: CrossModalHasher, views: Views) -> list[bytes | None]:
     """The code of every row, from the views it has; None if it has no view of the model."""
     shared = {view: views[view] for view in model.view_names_ if view in views}
     codes: list[bytes | None] = [None] * (len(next(iter(views.values()))) if views else 0)
@@ -115,11 +106,7 @@ def encode(model: CrossModalHasher, views: dict[str, Floats32]) -> list[bytes | 
 
 
 def held_out_quality(
-    entries: Sequence[Entry],
-    encoders: dict[str, FittedEncoder],
-    features: FeatureCache,
-    settings: CollectionSettings,
-    progress: Progress,
+    entries: Sequence[Entry], encoders: Encoders, features: FeatureCache, settings: CollectionSettings, report: Progress
 ) -> float | None:
     """Mean pair AUC on held-out pairs: does an image find its own text among others, and a text its image?
 
@@ -132,7 +119,7 @@ def held_out_quality(
     if set(encoders) != set(VIEWS):
         return None
     pairs = [entry for entry in entries if entry.image is not None and entry.text is not None]
-    pairs = sorted(pairs, key=lambda entry: _order(entry.key))[: 2 * (HELD_OUT_PAIRS + TRAINING_PAIRS)]
+    pairs = sorted(pairs, key=lambda entry: order_of(entry.key, "quality"))[: 2 * (HELD_OUT_PAIRS + TRAINING_PAIRS)]
     views = matrices(pairs, encoders, features)
     complete = ~np.any([np.isnan(matrix[:, 0]) for matrix in views.values()], axis=0)
     views = {view: matrix[complete] for view, matrix in views.items()}
@@ -140,8 +127,8 @@ def held_out_quality(
     if count < MIN_PAIRS:
         return None
     held_out = min(HELD_OUT_PAIRS, count // 5)
-    progress(0, 1, "measuring on held-out pairs")
-    model = hashers.make("fusehash", n_bits=settings.n_bits, random_state=settings.random_state, callback=progress)
+    report(0, 1, "measuring on held-out pairs")
+    model = hashers.make("fusehash", n_bits=settings.n_bits, random_state=settings.random_state, callback=report)
     try:
         model.fit({view: matrix[held_out : held_out + TRAINING_PAIRS] for view, matrix in views.items()})
         return float(model.score({view: matrix[:held_out] for view, matrix in views.items()}))
@@ -149,7 +136,7 @@ def held_out_quality(
         return None
 
 
-def _has_any_view(views: dict[str, Floats32]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _has_any_view(views: Views) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     return ~np.all([np.isnan(matrix[:, 0]) for matrix in views.values()], axis=0)
 
 
@@ -157,7 +144,3 @@ def _varies(matrix: Floats32) -> bool:
     """Whether at least two rows exist and differ."""
     rows = matrix[~np.isnan(matrix[:, 0])]
     return len(rows) >= 2 and bool((rows != rows[0]).any())
-
-
-def _order(key: str) -> bytes:
-    return hashlib.blake2b(b"quality" + key.encode(), digest_size=8).digest()
