@@ -105,7 +105,7 @@ def main(folder: Path, count: int, seed: int) -> None:
             path, content = folder / f"{number}.collection", {}
         calls = plan(rng, content, 6)
         seconds = float(rng.choice([rng.uniform(0, 0.05), rng.uniform(0, 0.5), rng.uniform(0, 1.0)]))
-        told = told_before_kill(partial(child, path, calls), seconds, told_first=int(rng.integers(5)))
+        told = told_before_kill(partial(child, path, calls), seconds, told_first=int(rng.integers(10)))
         finished = calls[: max(0, told - 1)]
         for call in finished:
             content = after(content, call)
