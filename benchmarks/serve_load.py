@@ -47,8 +47,8 @@ PLACES = ("behind", "below", "beside", "in", "left", "near", "on", "over", "righ
 def caption(rng: np.random.Generator) -> str:
     """A made-up caption."""
     a, b, c = rng.choice(NOUNS, 3, replace=False)
-    one, two = rng.choice(ADJECTIVES, 2, replace=False)
-    return f"a {one} {a} {rng.choice(PLACES)} a {two} {b} with a {c}"
+    first, second = rng.choice(ADJECTIVES, 2, replace=False)
+    return f"a {first} {a} {rng.choice(PLACES)} a {second} {b} with a {c}"
 
 
 def make(folder: Path, count: int) -> float:
@@ -116,10 +116,10 @@ def main() -> None:
         ) as server:
             try:
                 assert server.stdout is not None
-                found = re.search(r"http://\S+", server.stdout.readline())
-                if not found:
+                address = re.search(r"http://\S+", server.stdout.readline())
+                if not address:
                     raise SystemExit("The server did not start.")
-                runs = [asyncio.run(load(found.group(), server.pid, n, given.seconds)) for n in (1, given.clients)]
+                runs = [asyncio.run(load(address.group(), server.pid, n, given.seconds)) for n in (1, given.clients)]
             finally:
                 server.terminate()
                 server.wait(20)

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from fusehash.collection import Collection, NewItem, read_folder
-from fusehash.collection.searching import find
+from fusehash.collection.searching import rank
 from fusehash.errors import DataError
 
 HELD_OUT, QUERIES, VERBATIM = 400, 400, 100
@@ -57,7 +57,7 @@ def by_code(collection: Collection) -> Search:
     def search(text: str, k: int) -> list[Any]:
         snapshot = collection._now()
         query = snapshot.project("text", text)
-        return [collection.item(one.id) for one in find(snapshot, query, k, allowed=None, rerank=True)]
+        return [collection.item(id) for id in rank(snapshot, query, k)[0].tolist()]
 
     return search
 

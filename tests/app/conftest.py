@@ -65,7 +65,7 @@ def pictures(
     ]
     items.append(NewItem("<b>note</b>", None, "a <script>alert(1)</script> red circle & nothing but text", ("note",)))
     items.append(NewItem("wordless.png", draw("red", "square", "on the left"), None, ()))
-    with Collection.create(folder, n_bits=64) as collection:
+    with Collection.create(folder, n_bits=64, image_params={"n_words": 32, "n_keypoints": 60}) as collection:
         collection.build(items)
     return folder
 
@@ -128,4 +128,4 @@ def served(pictures: Path, optional: Callable[[str], ModuleType]) -> Iterator[st
             yield found.group()
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait(120)

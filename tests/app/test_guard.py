@@ -1,4 +1,4 @@
-"""What stands before every request: hosts, headers, limits, and hostile uploads."""
+"""Checks before every request: hosts, headers, limits, and hostile uploads."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_the_limit_holds_whatever_the_length_says(collection: Collection, client
     assert code_of(wordy) == (413, "too_large")
 
 
-def test_a_sender_that_dawdles_is_cut_off(collection: Collection, client_of: Callable[..., Any]) -> None:
+def test_a_slow_sender_is_cut_off(collection: Collection, client_of: Callable[..., Any]) -> None:
     import anyio
 
     app = client_of(collection, limits=Limits(upload_seconds=1)).app
@@ -102,14 +102,14 @@ def test_a_sender_that_dawdles_is_cut_off(collection: Collection, client_of: Cal
     }  # fmt: skip
 
     async def run() -> None:
-        with anyio.fail_after(10):
+        with anyio.fail_after(120):
             await app(scope, receive, send)
 
     anyio.run(run)
     assert sent[0]["status"] == 408
 
 
-def test_too_many_uploads_are_told_to_come_back(collection: Collection, client_of: Callable[..., Any]) -> None:
+def test_too_many_uploads_are_asked_to_come_back(collection: Collection, client_of: Callable[..., Any]) -> None:
     from fusehash.app.guard import Guard
 
     client = client_of(collection, limits=Limits(uploads=1))

@@ -60,7 +60,7 @@ def open_page(browser: Any, served: str) -> Iterator[Callable[..., Any]]:
         context = browser.new_context(viewport={"width": width, "height": 800}, **options)
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(120_000)
 
         def look(request: Any) -> None:
             parts = urlsplit(request.url)
@@ -84,7 +84,7 @@ def open_page(browser: Any, served: str) -> Iterator[Callable[..., Any]]:
 
 def status(page: Any, expected: str) -> None:
     """Wait until the live region says so."""
-    page.wait_for_function("wanted => document.getElementById('status').textContent.includes(wanted)", arg=expected)
+    page.wait_for_function("expected => document.getElementById('status').textContent.includes(expected)", arg=expected)
 
 
 def labels_of(page: Any, count: int) -> list[str]:
@@ -111,6 +111,7 @@ def test_type_and_find(open_page: Callable[..., Any]) -> None:
     assert f"{told} of 64 bits differ" in str(page.locator(".card .strip").nth(5).get_attribute("aria-label"))
 
 
+@pytest.mark.slow
 def test_click_to_find_more_and_go_back(open_page: Callable[..., Any]) -> None:
     page = open_page("#text=a+blue+square+on+the+left")
     page.wait_for_selector("#query:not([hidden])")
@@ -130,7 +131,9 @@ def test_click_to_find_more_and_go_back(open_page: Callable[..., Any]) -> None:
     assert page.url.endswith(str(wanted))
 
 
-@pytest.mark.parametrize("how", ["drop", "paste", "button"])
+@pytest.mark.parametrize(
+    "how", ["drop", pytest.param("paste", marks=pytest.mark.slow), pytest.param("button", marks=pytest.mark.slow)]
+)
 def test_search_by_image(open_page: Callable[..., Any], draw: Callable[..., bytes], how: str) -> None:
     page = open_page("#tab=collection" if how == "drop" else "", shows=".facts" if how == "drop" else ".card")
     image = draw("yellow", "triangle", "on the left")
@@ -154,6 +157,7 @@ def test_search_by_image(open_page: Callable[..., Any], draw: Callable[..., byte
     assert page.locator(".card").count() == 24
 
 
+@pytest.mark.slow
 def test_what_is_no_image(open_page: Callable[..., Any]) -> None:
     page = open_page("#tab=collection", shows=".charts svg", foreseen=True)
     page.evaluate(SEND_FILE, [base64.b64encode(b"words").decode(), "text/plain", "drop"])
@@ -170,6 +174,7 @@ def test_what_is_no_image(open_page: Callable[..., Any]) -> None:
     assert page.locator("#message").is_hidden()
 
 
+@pytest.mark.slow
 def test_keyboard_alone(open_page: Callable[..., Any]) -> None:
     page = open_page()
     focused = "document.activeElement.id || [...document.querySelectorAll('.card')].indexOf(document.activeElement)"
@@ -205,6 +210,7 @@ def test_keyboard_alone(open_page: Callable[..., Any]) -> None:
     assert page.evaluate(focused) == "text"
 
 
+@pytest.mark.slow
 def test_label_filter(open_page: Callable[..., Any]) -> None:
     page = open_page("#text=a+red+shape")
     page.select_option("#label", "triangle")
@@ -217,6 +223,7 @@ def test_label_filter(open_page: Callable[..., Any]) -> None:
     status(page, "24 results")
 
 
+@pytest.mark.slow
 def test_more_results(open_page: Callable[..., Any]) -> None:
     page = open_page("#text=circle")
     for expected in (48, 62):
@@ -228,6 +235,7 @@ def test_more_results(open_page: Callable[..., Any]) -> None:
     page.wait_for_function("() => document.querySelectorAll('.card').length === 48")
 
 
+@pytest.mark.slow
 def test_collection_tab(open_page: Callable[..., Any]) -> None:
     page = open_page()
     page.click("#tab-collection")
@@ -244,6 +252,7 @@ def test_collection_tab(open_page: Callable[..., Any]) -> None:
     assert page.get_attribute("#tab-collection", "aria-current") == "page"
 
 
+@pytest.mark.slow
 def test_text_is_never_markup(open_page: Callable[..., Any]) -> None:
     page = open_page("#label=note")
     assert "<script>alert(1)</script>" in page.locator(".card blockquote").inner_text()
@@ -252,6 +261,7 @@ def test_text_is_never_markup(open_page: Callable[..., Any]) -> None:
     assert "<img src=x" in page.locator("#query .main").inner_text()
 
 
+@pytest.mark.slow
 def test_nothing_found(open_page: Callable[..., Any]) -> None:
     page = open_page("#text=qqqzzz", shows="#message:not([hidden])", foreseen=True)
     assert "None of the words" in page.locator("#message").inner_text()
@@ -261,6 +271,7 @@ def test_nothing_found(open_page: Callable[..., Any]) -> None:
     assert "Nothing found" in page.locator("#message").inner_text()
 
 
+@pytest.mark.slow
 def test_server_that_fails_and_comes_back(open_page: Callable[..., Any]) -> None:
     page = open_page(foreseen=True)
     page.route("**/api/search*", lambda route: route.abort())
@@ -276,6 +287,7 @@ def test_server_that_fails_and_comes_back(open_page: Callable[..., Any]) -> None
     status(page, "24 results")
 
 
+@pytest.mark.slow
 def test_waiting_is_shown(open_page: Callable[..., Any]) -> None:
     page = open_page()
     held: list[Any] = []
@@ -290,6 +302,7 @@ def test_waiting_is_shown(open_page: Callable[..., Any]) -> None:
     assert page.locator("#grid.stale").count() == 0
 
 
+@pytest.mark.slow
 def test_a_late_answer_does_not_replace_a_newer_one(open_page: Callable[..., Any]) -> None:
     page = open_page()
     held: list[Any] = []
@@ -301,12 +314,14 @@ def test_a_late_answer_does_not_replace_a_newer_one(open_page: Callable[..., Any
     page.keyboard.press("Enter")
     page.wait_for_selector("#query >> text=“a blue circle in the middle”")
     for route in held:
-        route.abort()
-    page.wait_for_timeout(200)
+        with page.expect_event("requestfailed"):
+            route.abort()
+    page.evaluate("() => new Promise((done) => setTimeout(done))")  # after what waits for the request
     assert "blue circle" in page.locator("#query .main").inner_text()
     assert page.locator("#message").is_hidden()
 
 
+@pytest.mark.slow
 def test_phone(open_page: Callable[..., Any]) -> None:
     page = open_page("#text=a+red+circle+on+the+left", width=390, has_touch=True, is_mobile=True)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
@@ -320,6 +335,7 @@ def test_phone(open_page: Callable[..., Any]) -> None:
         assert page.locator(button).bounding_box()["height"] >= 38
 
 
+@pytest.mark.slow
 def test_dark_and_light(open_page: Callable[..., Any]) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
     light, dark = (open_page(color_scheme=scheme).evaluate(ground) for scheme in ("light", "dark"))
@@ -334,6 +350,7 @@ def test_dark_and_light(open_page: Callable[..., Any]) -> None:
     assert page.evaluate(ground) == light
 
 
+@pytest.mark.slow
 def test_nothing_jumps(open_page: Callable[..., Any]) -> None:
     """Pictures come late without moving anything."""
     page = open_page(shows=None)
@@ -348,11 +365,13 @@ def test_nothing_jumps(open_page: Callable[..., Any]) -> None:
     assert page.locator(".card").nth(9).bounding_box() == before
 
 
+@pytest.mark.slow
 def test_motion_is_reduced_where_asked(open_page: Callable[..., Any]) -> None:
     page = open_page(reduced_motion="reduce")
     assert page.evaluate("getComputedStyle(document.querySelector('.card')).transitionDuration") in ("0s", "0s, 0s")
 
 
+@pytest.mark.slow
 def test_every_control_has_a_name(open_page: Callable[..., Any]) -> None:
     page = open_page("#like=1")
     nameless = page.evaluate(
@@ -367,12 +386,14 @@ def test_every_control_has_a_name(open_page: Callable[..., Any]) -> None:
     assert stops == 1  # one stop of the Tab key for the whole grid
 
 
+@pytest.mark.slow
 def test_docs_page(open_page: Callable[..., Any]) -> None:
     page = open_page("api/docs", shows="article")
     assert page.locator("article").count() >= 10
     assert page.locator("article", has_text="/api/items/{id}/thumbnail").count() == 1
 
 
+@pytest.mark.slow
 def test_the_legend_has_every_color_of_a_strip(open_page: Callable[..., Any]) -> None:
     page = open_page("#text=a+blue+square+on+the+left")
     page.wait_for_selector(".strip .off-zero")
@@ -392,6 +413,7 @@ def test_the_legend_has_every_color_of_a_strip(open_page: Callable[..., Any]) ->
     assert len(scores) == 24
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_white_or_transparent_picture_lies_on_its_own_ground(open_page: Callable[..., Any], scheme: str) -> None:
     from PIL import Image, ImageDraw

@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib.util
 import io
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
@@ -15,6 +17,7 @@ import pytest
 from PIL import Image
 
 import fusehash
+from fusehash import hashers
 from fusehash.collection import Collection, NewItem
 
 COLORS = {"red": (200, 30, 30), "green": (30, 200, 30), "blue": (30, 30, 200), "yellow": (200, 200, 30)}
@@ -22,9 +25,9 @@ Draw = Callable[[str, int], bytes]
 Items = Callable[[int], list[NewItem]]
 
 
-@pytest.fixture
-def fakes(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """The encoders of fake_encoders.py in the place of the real ones."""
+@contextmanager
+def installed() -> Iterator[ModuleType]:
+    """fake_encoders.py in place of the real encoders."""
     spec = importlib.util.spec_from_file_location("fake_encoders", Path(__file__).with_name("fake_encoders.py"))
     assert spec is not None
     assert spec.loader is not None
@@ -32,15 +35,25 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     spec.loader.exec_module(module)
     names = [name for name in sys.modules if name.split(".")[:2] == ["fusehash", "encoders"]]
     before = {name: sys.modules[name] for name in names}
-    held = fusehash.__dict__.get("encoders")
+    held, make_hasher = fusehash.__dict__.get("encoders"), hashers.make
     module.install()
-    yield module
-    for name in ("fusehash.encoders", "fusehash.encoders.reading"):
-        sys.modules.pop(name, None)
-    sys.modules.update(before)
-    fusehash.__dict__.pop("encoders", None)
-    if held is not None:
-        fusehash.__dict__["encoders"] = held
+    try:
+        yield module
+    finally:
+        for name in ("fusehash.encoders", "fusehash.encoders.reading"):
+            sys.modules.pop(name, None)
+        sys.modules.update(before)
+        fusehash.__dict__.pop("encoders", None)
+        if held is not None:
+            fusehash.__dict__["encoders"] = held
+        hashers.make = make_hasher
+
+
+@pytest.fixture
+def fakes() -> Iterator[ModuleType]:
+    """The encoders of fake_encoders.py in place of the real ones."""
+    with installed() as module:
+        yield module
 
 
 @pytest.fixture(scope="session")
@@ -91,9 +104,18 @@ def photos(tmp_path: Path, items: Items) -> Path:
     return folder
 
 
-@pytest.fixture
-def small(tmp_path: Path, fakes: ModuleType, items: Items) -> Iterator[Collection]:
-    """A collection of 40 items."""
-    with Collection.create(tmp_path / "small.collection", n_bits=32) as collection:
+@pytest.fixture(scope="session")
+def small_folder(tmp_path_factory: pytest.TempPathFactory, items: Items) -> Path:
+    """The folder of a collection of 40 items, built once; nobody writes to it."""
+    folder = tmp_path_factory.mktemp("built") / "small.collection"
+    with installed(), Collection.create(folder, n_bits=32) as collection:
         collection.build(items(40))
+    return folder
+
+
+@pytest.fixture
+def small(tmp_path: Path, fakes: ModuleType, small_folder: Path) -> Iterator[Collection]:
+    """A copy of that collection, open."""
+    shutil.copytree(small_folder, tmp_path / "small.collection")
+    with Collection.open(tmp_path / "small.collection") as collection:
         yield collection

@@ -138,7 +138,7 @@ def read(path: Path) -> Content:
 
 
 def comparable(content: Content) -> Any:
-    from fusehash.collection.entries import content_hash
+    from fusehash.collection.items import content_hash
 
     return {
         key: ((text, labels, content_hash(picture(number)) if number else None), built)

@@ -1,10 +1,12 @@
-"""Tiny encoders that cost nothing, in the place of the real ones: `install()` before a collection is used.
+"""Tiny encoders and an untuned model in place of the real ones: call `install()` before a collection is used.
 
-They keep the contract of fusehash.encoders: fit, transform with NaN and a sentence for what cannot be read, save, load.
+The encoders keep the contract of fusehash.encoders: fit, transform with NaN and a sentence for what cannot be read,
+save, load.
 """
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import sys
@@ -16,7 +18,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+import fusehash
+from fusehash import hashers
 from fusehash.errors import DataError, ParameterError
+from untuned import UNTUNED
 
 COUNTS = {"fit": 0, "image": 0, "text": 0}  # how many items have been worked on
 
@@ -47,11 +52,11 @@ class Encoder:
     def _rows(self, items: list[Any]) -> Any:
         self.problems_ = {}
         rows = []
-        for place, item in enumerate(items):
+        for i, item in enumerate(items):
             try:
                 rows.append(self._row(item))
             except DataError as error:  # noqa: PERF203
-                self.problems_[place] = str(error)
+                self.problems_[i] = str(error)
                 rows.append(None)
         width = next((len(row) for row in rows if row is not None), 1)
         return np.array([np.full(width, np.nan) if row is None else row for row in rows], dtype=np.float32)
@@ -125,9 +130,7 @@ def thumbnail(image: Any, side: int = 256) -> bytes:
 
 
 def install() -> None:
-    """Put these in the place of fusehash.encoders, for this process."""
-    import fusehash
-
+    """Replace fusehash.encoders, and the tuning of the model, in this process."""
     package, reading = ModuleType("fusehash.encoders"), ModuleType("fusehash.encoders.reading")
     for function in (make, save, load):
         setattr(package, function.__name__, function)
@@ -136,3 +139,9 @@ def install() -> None:
     package.reading = reading  # type: ignore[attr-defined]
     sys.modules["fusehash.encoders"], sys.modules["fusehash.encoders.reading"] = package, reading
     fusehash.encoders = package  # type: ignore[attr-defined]
+    hashers.make = functools.partial(_make_untuned, hashers.make)  # type: ignore[assignment]
+
+
+def _make_untuned(make_hasher: Any, name: str, **params: Any) -> Any:
+    fixed = {key: value for key, value in UNTUNED.items() if key != "view_weights"}  # some collections have one view
+    return make_hasher(name, **fixed, **params)

@@ -2,7 +2,7 @@
 
 As crash_rounds.py, with calls that concern generations between those that change items. After every kill, the
 collection must open, hold what the acknowledged calls left (or that and the one under way), and every code must be the
-one that the model in force gives: no kill may leave codes of two generations side by side.
+one that the current model gives: no kill may leave a mixture of two generations.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ import crash_rounds as rounds
 import numpy as np
 from crash_rounds import Call, Content, told_before_kill
 
-from fusehash.collection import Collection, NewItem, generations, training
-from fusehash.collection.encoding import load_encoder
-from fusehash.collection.features import Features
-from fusehash.collection.writing import files_of
+from fusehash.collection import Collection, NewItem, generations, store, training
+from fusehash.collection.encoding import FeatureCache, load_encoder
+from fusehash.collection.training import files_of
 from fusehash.errors import DataError
 
-KINDS = ("beside", "switch", "switch", "back", "drop")
+KINDS = ("generation", "switch", "switch", "back", "drop")
 
 
 def plan(rng: np.random.Generator, content: Content, count: int) -> list[Call]:
@@ -47,10 +46,10 @@ def carry_out(collection: Collection, call: Call) -> None:
     if kind not in KINDS:
         rounds.carry_out(collection, call)
         return
-    numbers = [one.number for one in collection.generations() if not one.in_force]
+    numbers = [kept.number for kept in collection.generations() if not kept.current]
     try:
-        if kind == "beside":
-            collection.reindex_beside(measure=False, random_state=len(numbers), n_bits=16 + 8 * (len(numbers) % 2))
+        if kind == "generation":
+            collection.build_generation(measure=False, random_state=len(numbers), n_bits=16 + 8 * (len(numbers) % 2))
         elif kind == "switch":
             collection.switch(numbers[-1] if numbers else None)
         elif kind == "back":
@@ -62,22 +61,21 @@ def carry_out(collection: Collection, call: Call) -> None:
 
 
 def check_codes(path: Path) -> None:
-    """Every item has the code that the model in force gives it."""
+    """Every item has the code that the current model gives it."""
     if not path.exists():
         return
     with Collection.open(path) as collection:
         with collection._items.reading() as database:
-            for one in generations.kept(database, path):
-                generations.codes_of(database, one, path)  # raises where codes are missing or damaged
-                assert all(file.exists() for file in files_of(path, one)), f"generation {one.number} lacks a file"
+            for kept in store.kept_states(database):
+                generations._read_codes(database, kept)  # raises if codes are missing or damaged
+                assert all(file.exists() for file in files_of(path, kept)), f"generation {kept.generation} lacks a file"
         state, entries = collection._now().state, list(collection._stored().values())
         if not state.model:
             return
         model = training.load_model(path, state.model).model
         assert 8 * len(collection.query_code(text="red tall")) == state.n_bits == model.n_bits
-        names = {"image": state.image_encoder, "text": state.text_encoder}
-        encoders = {view: load_encoder(path, view, name) for view, name in names.items() if name}
-        features = Features(path / "features.db")
+        encoders = {view: load_encoder(path, view, name) for view, name in state.encoder_names.items()}
+        features = FeatureCache(path / "features.db")
         expected = training.encode(model, training.matrices(entries, encoders, features))
         features.close()
         index = collection._now().index
@@ -107,7 +105,7 @@ def main(folder: Path, count: int, seed: int) -> None:
             path, content = folder / f"{number}.collection", {}
         calls = plan(rng, content, 6)
         seconds = float(rng.choice([rng.uniform(0, 0.05), rng.uniform(0, 0.5), rng.uniform(0, 1.0)]))
-        told = told_before_kill(partial(child, path, calls), seconds, told_first=int(rng.integers(5)))
+        told = told_before_kill(partial(child, path, calls), seconds, told_first=int(rng.integers(10)))
         finished = calls[: max(0, told - 1)]
         for call in finished:
             content = after(content, call)

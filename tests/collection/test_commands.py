@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ def call(*words: object) -> Result:
     )
 
 
-def told(*words: object) -> Any:
+def answer(*words: object) -> Any:
     result = call(*words, "--json")
     assert result.exit_code == 0, result.stderr
     return json.loads(result.stdout)
@@ -37,18 +38,18 @@ def wrong(*words: object) -> str:
 
 @pytest.fixture
 def made(photos: Path, tmp_path: Path, fakes: Any) -> Path:
-    assert told("index", photos, "--out", tmp_path / "my.collection", "--bits", 16)["added"] == 24
+    assert answer("index", photos, "--out", tmp_path / "my.collection", "--bits", 16)["added"] == 24
     return tmp_path / "my.collection"
 
 
 def test_from_a_folder_to_results(made, photos):
-    found = told("search", made, "a red thing", "-k", 3)
+    found = answer("search", made, "a red thing", "-k", 3)
     assert len(found) == 3
     assert all("red" in hit["text"] for hit in found)
     assert set(found[0]) == {"id", "distance", "score", "key", "text", "labels"}
-    assert told("search", made, "--image", photos / "blue2.png", "-k", 1)[0]["text"].startswith("a blue")
-    assert len(told("search", made, "--like", 1, "-k", 5)) == 5
-    plain = told("search", made, "a red thing", "-k", 24, "--no-rerank")
+    assert answer("search", made, "--image", photos / "blue2.png", "-k", 1)[0]["text"].startswith("a blue")
+    assert len(answer("search", made, "--like", 1, "-k", 5)) == 5
+    plain = answer("search", made, "a red thing", "-k", 24, "--no-rerank")
     assert [hit["distance"] for hit in plain] == sorted(hit["distance"] for hit in plain)
 
 
@@ -57,7 +58,7 @@ def test_tables_and_words(made, photos):
     assert table.exit_code == 0
     for word in ("id", "score", "distance", "key", "caption", "a red thing", ".png"):
         assert word in table.stdout
-    assert f"{told('search', made, 'a red thing', '-k', 1)[0]['score']:.3f}" in table.stdout  # what orders them
+    assert f"{answer('search', made, 'a red thing', '-k', 1)[0]['score']:.3f}" in table.stdout  # what orders them
     again = call("index", photos, "--out", made)
     assert "unchanged 24" in again.stdout
     assert "Next: fusehash search" in again.stdout
@@ -65,8 +66,8 @@ def test_tables_and_words(made, photos):
 
 
 def test_options_may_come_first(photos, tmp_path, fakes):
-    assert told("index", "--out", tmp_path / "c", photos)["added"] == 24
-    assert told("index", "build", photos, "--out", tmp_path / "c")["unchanged"] == 24
+    assert answer("index", "--out", tmp_path / "c", photos)["added"] == 24
+    assert answer("index", "build", photos, "--out", tmp_path / "c")["unchanged"] == 24
 
 
 def test_captions_labels_add_update_remove_reindex(photos, tmp_path, fakes, draw):
@@ -74,29 +75,29 @@ def test_captions_labels_add_update_remove_reindex(photos, tmp_path, fakes, draw
     rows = [f"{path.name},a {path.stem} picture,{path.stem[:3]}" for path in sorted(photos.glob("*.png"))]
     table.write_text("\n".join(["image,caption,labels", *rows]))
     out = tmp_path / "c"
-    assert told("index", photos, "--captions", table, "--out", out)["trained"]
-    assert {label for hit in told("search", out, "red0", "--label", "red") for label in hit["labels"]} == {"red"}
+    assert answer("index", photos, "--captions", table, "--out", out)["trained"]
+    assert {label for hit in answer("search", out, "red0", "--label", "red") for label in hit["labels"]} == {"red"}
     one = tmp_path / "one.png"
     one.write_bytes(draw("red", 90))
-    report = told("index", "add", out, one, "--text", "one more", "--label", "x", "--label", "y")
+    report = answer("index", "add", out, one, "--text", "one more", "--label", "x", "--label", "y")
     assert report["added"] == 1
     (id,) = report["ids"]
-    (hit,) = told("search", out, "one more", "--label", "x")
+    (hit,) = answer("search", out, "one more", "--label", "x")
     assert (hit["id"], hit["labels"]) == (id, ["x", "y"])
-    assert told("index", "update", out, one, "--text", "other words")["changed"] == 1
+    assert answer("index", "update", out, one, "--text", "other words")["changed"] == 1
     texts = tmp_path / "texts.jsonl"
     texts.write_text('{"id": "t1", "text": "only text"}\n')
-    assert told("index", "add", out, texts)["added"] == 1
-    assert told("index", "remove", out, id)["removed"] == 1
+    assert answer("index", "add", out, texts)["added"] == 1
+    assert answer("index", "remove", out, id)["removed"] == 1
     gone = tmp_path / "gone.npy"
     np.save(gone, np.array([1, 2]))
-    assert told("index", "remove", out, "--ids", gone)["removed"] == 2
-    assert told("index", "reindex", out)["trained"]
-    assert told("index", "stats", out)["items"] == 23
+    assert answer("index", "remove", out, "--ids", gone)["removed"] == 2
+    assert answer("index", "reindex", out)["trained"]
+    assert answer("index", "stats", out)["items"] == 23
 
 
 def test_a_table_that_lies_elsewhere_changes_captions_alone(made, tmp_path):
-    before = {hit["key"]: hit["labels"] for hit in told("search", made, "a red thing", "-k", 24)}
+    before = {hit["key"]: hit["labels"] for hit in answer("search", made, "a red thing", "-k", 24)}
     (tmp_path / "elsewhere").mkdir()
     table = tmp_path / "elsewhere" / "better.csv"
     table.write_text("image,caption\nred0.png,a purple cow\ngreen1.png,a purple sheep\n")
@@ -106,14 +107,14 @@ def test_a_table_that_lies_elsewhere_changes_captions_alone(made, tmp_path):
     assert result.stderr == (
         "fusehash: warning: 2 of 2 pictures are named but not there; those in the collection stay.\n"
     )
-    stats = told("index", "stats", made)
+    stats = answer("index", "stats", made)
     assert (stats["images"], stats["broken_images"]) == (24, 0)
-    found = told("search", made, "a purple cow", "-k", 24)
+    found = answer("search", made, "a purple cow", "-k", 24)
     assert (found[0]["key"], found[0]["text"]) == ("red0.png", "a purple cow")
     assert {hit["key"]: hit["labels"] for hit in found} == before
 
 
-def test_broken_pictures_are_told_on_stderr(photos, tmp_path, fakes):
+def test_broken_pictures_are_reported_on_stderr(photos, tmp_path, fakes):
     for i in range(12):
         (photos / f"broken{i:02}.jpg").write_bytes(b"x")
     result = call("index", photos, "--out", tmp_path / "c")
@@ -160,7 +161,7 @@ def test_what_is_wrong_takes_one_line_and_status_1(made, photos, tmp_path):
     assert "file" in wrong("search", tmp_path / "file", "words")
     assert "There is no file 'words'" in wrong("search", codes, "words")
     assert not (tmp_path / "c").exists()
-    assert told("index", "stats", made)["items"] == 24
+    assert answer("index", "stats", made)["items"] == 24
 
 
 def test_wrong_usage_is_status_2(made, photos):
@@ -182,22 +183,28 @@ def test_help_shows_an_example(words):
 
 
 def test_generations_from_the_command_line(made):
-    assert [one["in_force"] for one in told("index", "generations", made)] == [True]
+    assert [generation["current"] for generation in answer("index", "generations", made)] == [True]
     beside = call("index", "reindex", made, "--beside", "--bits", 32, "--no-measure")
     assert beside.exit_code == 0
-    assert f"Generation 2 is beside the one in force. Next: fusehash index switch {made}" in beside.stdout
-    assert told("index", "stats", made)["n_bits"] == 16
-    assert told("index", "switch", made)["generation"] == 2
-    assert told("index", "stats", made)["n_bits"] == 32
+    assert f"Next: fusehash index switch {made}" in beside.stdout
+    assert answer("index", "stats", made)["n_bits"] == 16
+    assert answer("index", "switch", made)["generation"] == 2
+    assert answer("index", "stats", made)["n_bits"] == 32
     table = call("index", "generations", made)
-    for word in ("number", "in force", "before", "16", "32", "classical", "tfidf", "pair AUC"):
+    for word in ("number", "16", "32", "classical", "tfidf", "pair AUC"):
         assert word in table.stdout
-    assert "Generation 1 is in force" in call("index", "switch", made, "--back").stdout
-    assert told("index", "reindex", made, "--beside", "--no-measure", "--seed", 3)["generation"] == 3
+    assert "Generation 1 is" in call("index", "switch", made, "--back").stdout
+    assert answer("index", "reindex", made, "--beside", "--no-measure", "--seed", 3)["generation"] == 3
     assert "2, 3" in wrong("index", "switch", made, "--to", 7)
-    assert "in force" in wrong("index", "generations", made, "--drop", 1)
-    assert [one["number"] for one in told("index", "generations", made, "--drop", 2)] == [1, 3]
-    assert told("index", "switch", made, "--to", 3)["generation"] == 3
+    assert "is current" in wrong("index", "generations", made, "--drop", 1)
+    assert [generation["number"] for generation in answer("index", "generations", made, "--drop", 2)] == [1, 3]
+    assert answer("index", "switch", made, "--to", 3)["generation"] == 3
     assert call("index", "switch", made, "--to", 1, "--back").exit_code == 2
     assert call("index", "reindex", made, "--bits", 32).exit_code == 2
-    assert told("index", "reindex", made)["trained"]
+    assert answer("index", "reindex", made)["trained"]
+
+
+def test_pictures_without_pillow_take_one_line_and_leave_nothing(photos, tmp_path, fakes, monkeypatch):
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    assert "needs the package PIL" in wrong("index", photos, "--out", tmp_path / "c")
+    assert not (tmp_path / "c").exists()

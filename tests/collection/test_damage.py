@@ -97,7 +97,7 @@ def test_random_damage_gives_a_sentence_or_intact_codes(copy, tmp_path, stress):
     assert refused
 
 
-def test_a_lost_model_is_told_and_made_anew(copy):
+def test_a_lost_model_is_reported_and_made_again(copy):
     for path in copy.glob("model-*"):
         path.unlink()
     with Collection.open(copy) as collection:
@@ -109,7 +109,7 @@ def test_a_lost_model_is_told_and_made_anew(copy):
 
 
 @pytest.mark.parametrize("kind", ["image", "text"])
-def test_a_lost_encoder_is_told_and_made_anew(copy, kind):
+def test_a_lost_encoder_is_reported_and_made_again(copy, kind):
     for path in copy.glob(f"{kind}-*"):
         path.unlink()
     with Collection.open(copy) as collection:
@@ -121,7 +121,7 @@ def test_a_lost_encoder_is_told_and_made_anew(copy, kind):
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 5000, None])
-def test_a_damaged_cache_is_made_anew(copy, content):
+def test_a_damaged_cache_is_made_again(copy, content):
     if content is None:
         whole = bytearray((copy / "features.db").read_bytes())
         whole[4096:] = bytes(len(whole) - 4096)
@@ -152,13 +152,14 @@ def test_a_folder_that_cannot_be_written_leaves_nothing(tmp_path, fakes):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="needs resource limits")
-@pytest.mark.parametrize("limit", [20_000, 60_000, 150_000, 400_000])
+@pytest.mark.parametrize("limit", [20_000, 150_000])
 def test_a_full_disk_takes_one_sentence_and_leaves_what_was_there(copy, limit):
     """A limit on the size of files stands in for a full disk."""
     program = textwrap.dedent(f"""
         import resource, signal, sys, io
-        sys.path.insert(0, {str(HERE)!r})
+        sys.path[:0] = [{str(HERE)!r}, {str(HERE.parent)!r}]
         import fake_encoders; fake_encoders.install()
         import numpy as np
         from PIL import Image

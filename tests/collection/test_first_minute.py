@@ -164,7 +164,7 @@ def test_wrong_bits_are_told_before_any_work(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(demo, "learn_features", work)
     told = call("demo", "--bits", 7)
     assert told.exit_code == 1
-    assert "multiple of 8. Got 7 instead." in told.stderr
+    assert "Got 7 instead." in told.stderr
 
 
 def test_a_port_in_use_comes_with_a_way_out() -> None:

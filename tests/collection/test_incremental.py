@@ -37,7 +37,7 @@ def test_nothing_changed_nothing_done(collection, photos, fakes):
 
 def test_files_are_not_even_read_again(collection, photos, monkeypatch):
     collection.build(read_folder(photos))
-    monkeypatch.setattr("fusehash.collection.entries.Entry.read", lambda self: pytest.fail("read again"))
+    monkeypatch.setattr("fusehash.collection.items.Entry.read", lambda self: pytest.fail("read again"))
     assert collection.build(read_folder(photos)).unchanged == 24
 
 

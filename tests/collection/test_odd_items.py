@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fusehash.collection import Collection, NewItem, read_folder
-from fusehash.collection.words import Words
+from fusehash.collection.searching import Words
 from fusehash.errors import DataError
 
 

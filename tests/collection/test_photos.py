@@ -14,7 +14,8 @@ import pytest
 
 from fusehash.collection import Collection, NewItem, read_folder
 
-HELD_OUT, DATABASE = 60, 300
+pytestmark = pytest.mark.slow
+HELD_OUT, DATABASE = 40, 240
 
 
 @pytest.fixture(scope="module")
@@ -50,11 +51,11 @@ def test_held_out_queries_find_what_shares_a_label(collection, photos, view):
     labels = [set(photo.labels) for photo in photos[HELD_OUT:]]
     chance = np.mean([np.mean([bool(set(query.labels) & own) for own in labels]) for query in queries])
     found = mean_precision(collection, queries, view)
-    assert found > chance + 0.1  # 0.48 by text against 0.33; more with more photos to learn from
+    assert found > chance + 0.08  # more with more photos to learn from
 
 
 def test_a_photo_finds_itself_by_its_own_caption_and_image(collection, photos):
-    some = photos[HELD_OUT : HELD_OUT + 40]
+    some = photos[HELD_OUT : HELD_OUT + 20]
     by_text = [photo.key in {hit.item.key for hit in collection.search(photo.text, k=5)} for photo in some]
     by_image = [photo.key in {hit.item.key for hit in collection.search(image=photo.image, k=5)} for photo in some]
     assert np.mean(by_text) > 0.7
@@ -65,9 +66,9 @@ def test_a_few_words_of_a_caption_find_photos_that_are_said_to_show_them(collect
     rng = np.random.default_rng(0)
     words = {photo.key: re.findall(r"[a-z]{4,}", photo.text.lower()) for photo in photos[HELD_OUT:]}
     found = []
-    for own in words.values():
-        start = rng.integers(max(1, len(own) - 1))
-        asked = own[start : start + 2]
+    for caption in list(words.values())[:100]:
+        start = rng.integers(max(1, len(caption) - 1))
+        asked = caption[start : start + 2]
         if asked:
             keys = [hit.item.key for hit in collection.search(" ".join(asked), k=5)]
             found.append(any(set(asked) <= set(words[key]) for key in keys))
@@ -93,7 +94,7 @@ def test_one_modality_and_broken_photos(collection, photos):
     collection.remove(report.ids)
 
 
-def test_the_commands_in_processes_of_their_own(data_file, optional, tmp_path):
+def test_separate_processes_read_what_others_wrote(data_file, optional, tmp_path):
     """Encoders and model come back from their files as they were."""
     optional("cv2")
     folder = data_file("iapr_photos")

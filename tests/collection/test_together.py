@@ -28,7 +28,7 @@ def test_a_second_writer_gets_a_sentence(small, items):
 def test_a_writer_in_another_process_is_noticed(small, tmp_path):
     program = textwrap.dedent(f"""
         import sys
-        sys.path.insert(0, {str(HERE)!r})
+        sys.path[:0] = [{str(HERE)!r}, {str(HERE.parent)!r}]
         import fake_encoders; fake_encoders.install()
         from fusehash.collection import Collection, NewItem
         collection = Collection.open({str(small.path)!r})

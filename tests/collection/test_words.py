@@ -8,13 +8,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fusehash import bits
 from fusehash.collection import Collection, NewItem
-from fusehash.collection.searching import find
-from fusehash.collection.words import Said, Words, words_in
+from fusehash.collection.searching import Words, WordScores, rank, words_in
 from fusehash.errors import DataError
 
 VOCABULARY = [
@@ -61,44 +60,48 @@ def reference(corpus: dict[int, str], query: str) -> dict[int, float]:
     return scores
 
 
+@settings(max_examples=40, deadline=None)
 @given(corpora, texts)
 def test_scores_are_those_of_the_reference(corpus, query):
-    said = Words.read(sorted(corpus.items())).said(query)
+    said = Words.read(sorted(corpus.items())).scores(query)
     expected = reference(corpus, query)
     assert said.ids.tolist() == sorted(corpus)
     assert np.allclose(said.scores, [expected[id] for id in sorted(corpus)], atol=1e-5)
 
 
+@settings(max_examples=40, deadline=None)
 @given(corpora, corpora, texts)
 def test_words_that_were_known_before_change_nothing(first, second, query):
-    fresh = Words.read(sorted(second.items())).said(query)
-    grown = Words.read(sorted(second.items()), Words.read(sorted(first.items()))).said(query)
+    fresh = Words.read(sorted(second.items())).scores(query)
+    grown = Words.read(sorted(second.items()), Words.read(sorted(first.items()))).scores(query)
     assert np.array_equal(grown.ids, fresh.ids)
     assert np.allclose(grown.scores, fresh.scores, atol=1e-6)
 
 
+@settings(max_examples=40, deadline=None)
 @given(corpora, texts)
 def test_the_very_words_score_1_and_all_others_less(corpus, query):
-    said = Words.read(sorted(corpus.items())).said(query)
+    said = Words.read(sorted(corpus.items())).scores(query)
     for id, score in zip(said.ids.tolist(), said.scores.tolist(), strict=True):
         assert 0.0 <= score <= 1.0 + 1e-6
         if query:
             assert (score > 1.0 - 1e-5) == (set(corpus[id].split()) == set(query.split()))
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.sampled_from([0.0, 0.2, 0.5, 1.0]), max_size=12), st.integers(1, 6), st.sets(st.integers(0, 30)))
 def test_the_best_are_those_of_a_full_sort(scores, count, allowed):
     ids = np.arange(len(scores)) * 2 + 1
-    said = Said(ids, np.array(scores, np.float32))
+    said = WordScores(ids, np.array(scores, np.float32))
     for among in (None, np.array(sorted(allowed), np.int64)):
         usable = [(-s, int(i)) for s, i in zip(scores, ids, strict=True) if s > 0 and (among is None or i in allowed)]
         assert said.best(count, among).tolist() == [i for _, i in sorted(usable)[:count]]
 
 
 def test_scores_of_ids():
-    said = Said(np.array([2, 5]), np.array([0.25, 0.5], np.float32))
+    said = WordScores(np.array([2, 5]), np.array([0.25, 0.5], np.float32))
     assert np.array_equal(said.of(np.array([5, 1, 2, 9])), [0.5, np.nan, 0.25, np.nan], equal_nan=True)
-    assert np.isnan(Said(np.empty(0, np.int64), np.empty(0, np.float32)).of(np.array([1]))).all()
+    assert np.isnan(WordScores(np.empty(0, np.int64), np.empty(0, np.float32)).of(np.array([1]))).all()
 
 
 def test_words_have_one_spelling():
@@ -124,13 +127,14 @@ class Index:
         return np.array([[self.codes[int(id)]] for id in ids], np.uint8).reshape(-1, 1)
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.dictionaries(st.integers(1, 40), st.integers(0, 255), min_size=1, max_size=12), corpora, st.integers(1, 5))
 def test_search_is_the_blend_of_code_and_words(codes, corpus, k):
     """Few items, so that all are candidates. Ids that have a text and no code are never found."""
     query = np.array([0.5, -1.0, 2.0, 0.1, -0.3, 1.0, -2.0, 0.7])
     index = Index(codes)
-    snapshot = SimpleNamespace(index=index, codes=index.get, state=SimpleNamespace(n_bits=8))
-    said = Words.read(sorted(corpus.items())).said("red house")
+    snapshot = SimpleNamespace(index=index, state=SimpleNamespace(n_bits=8))
+    said = Words.read(sorted(corpus.items())).scores("red house")
     words = reference(corpus, "red house")
     known = [words[id] for id in codes if id in words]
     usual = sum(known) / len(known) if known else 0.0
@@ -140,12 +144,12 @@ def test_search_is_the_blend_of_code_and_words(codes, corpus, k):
         by_code = float(np.sum(signs * query) / np.abs(query).sum())
         score = words.get(id, usual)
         expected[id] = 1.0 if score > 1 - 1e-5 else (by_code + 2 * score) / 3
-    found = find(snapshot, query, k, allowed=None, rerank=True, said=said)
-    assert len(found) == min(k, len(codes))
-    assert np.allclose([one.score for one in found], sorted(expected.values(), reverse=True)[:k], atol=1e-5)
-    for one in found:
-        assert one.score == pytest.approx(expected[one.id], abs=1e-5)
-        assert one.distance == (codes[one.id] ^ int(bits.pack(query[None])[0, 0])).bit_count()
+    ids, distances, scores, _ = rank(snapshot, query, k, words=said)
+    assert len(ids) == min(k, len(codes))
+    assert np.allclose(scores, sorted(expected.values(), reverse=True)[:k], atol=1e-5)
+    for id, distance, score in zip(ids.tolist(), distances, scores, strict=True):
+        assert score == pytest.approx(expected[id], abs=1e-5)
+        assert distance == (codes[id] ^ int(bits.pack(query[None])[0, 0])).bit_count()
 
 
 SHORT = ["a pink flower", "cocoa fruits", "a brown pig", "ruins", "red roofs"]

@@ -1,19 +1,20 @@
-"""The web app: a collection as one page and an HTTP API. `create_app(collection)` makes it; `fusehash serve` runs it.
+"""The web app: a collection as one page and an HTTP API. `create_app` makes it, `fusehash serve` runs it.
 
-The page and the API are for one collection. Nothing is fetched from elsewhere, and nothing that a visitor sends is ever
-taken for a path or an address.
+Nothing is loaded from other hosts, and nothing that a visitor sends is used as a path or an address.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fusehash.app.limits import Limits
-from fusehash.errors import DataError
+import fusehash
+from fusehash import extras
+from fusehash.errors import ParameterError
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
+    from fusehash.app.guard import Limits
     from fusehash.collection import Collection
 
 __all__ = ["Limits", "create_app"]
@@ -27,27 +28,70 @@ def create_app(
     limits: Limits | None = None,
     hosts: tuple[str, ...] = (),
 ) -> FastAPI:
-    """The app of one collection.
+    """Make the app of an open collection.
 
     Parameters
     ----------
-    collection : an open collection; the caller closes it after the app has stopped.
-    writable : whether items may be added and removed; needs a ``token``.
-    token : what a writer must show as "Authorization: Bearer TOKEN".
-    limits : how much one visitor may ask for.
-    hosts : names by which the app may be addressed, besides those of this machine itself ("localhost" and so on);
-        "*" stands for any address of digits.
+    collection : Collection
+        Close it after the app has stopped.
+    writable : bool, default=False
+        Whether items may be added and removed; needs a token.
+    token : str, optional
+        What a writer sends as "Authorization: Bearer TOKEN".
+    limits : Limits, optional
+        How much a visitor may ask for.
+    hosts : tuple of str, default=()
+        Host names of the app, in addition to "localhost" and its addresses; "*" allows any IP address.
+
+    Returns
+    -------
+    fastapi.FastAPI
+
+    Raises
+    ------
+    MissingPackageError
+        If the extra "serve" is not installed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from fusehash.app import create_app
+    >>> from fusehash.collection import Collection
+    >>> with tempfile.TemporaryDirectory() as folder, Collection.create(f"{folder}/my.collection") as collection:
+    ...     app = create_app(collection)
+    >>> app.title
+    'fusehash'
     """
-    make = _make()
-    return make(collection, writable=writable, token=token, limits=limits or Limits(), hosts=hosts)
+    for package in ("fastapi", "uvicorn"):
+        extras.require(package, "Serving a collection")
+    from fastapi import FastAPI
+
+    from fusehash.app import errors, guard, routes
+
+    if writable and (not token or not token.isascii()):
+        raise ParameterError("create_app", "token", "a non-empty ASCII string if writable is true", "none")
+    limits = limits or guard.Limits()
+    app = FastAPI(
+        title="fusehash",
+        summary="Find images by texts and texts by images, by the Hamming distance of their codes.",
+        version=fusehash.__version__,
+        openapi_url="/api/openapi.json",
+        docs_url=None,  # FastAPI's pages load scripts from other hosts; /api/docs does not
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    errors.install(app)
+    name = collection.path.name.removesuffix(".collection") or "collection"
+    app.include_router(routes.reading(collection, limits, name, writable))
+    app.include_router(routes.writing(collection, limits))
+    app.router.routes.extend(routes.pages())
+    app.add_middleware(guard.Guard, limits=limits, hosts=guard.allowed_hosts(hosts), token=token if writable else None)
+    return app
 
 
-def _make() -> Any:
-    try:
-        from fusehash.app.assembly import assemble
-    except ImportError as error:
-        missing = (error.name or "").split(".")[0]
-        if missing not in ("fastapi", "starlette", "pydantic", "uvicorn", "python_multipart", "anyio"):
-            raise
-        raise DataError(f"Serving needs the package {missing}; pip install 'fusehash[serve]' brings it.") from error
-    return assemble
+def __getattr__(name: str) -> Any:
+    if name != "Limits":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from fusehash.app.guard import Limits
+
+    return Limits

@@ -1,4 +1,4 @@
-"""What the routes need beyond a collection: a look at uploads before decoding, and a memory for slow answers."""
+"""What routes need in addition to a collection: slow answers in memory, checks of uploads, a warm start."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any
 
-from fusehash.app.errors import Problem
-from fusehash.app.limits import Limits
+from fusehash.app.errors import ApiError
+from fusehash.app.guard import Limits
 from fusehash.collection import Collection, CorruptCollectionError
 from fusehash.encoders.reading import FORMATS, ImageError
 from fusehash.errors import FusehashError, ModelFileError
 
 
 def check_image(data: bytes, limits: Limits) -> None:
-    """Refuse an upload by its size and its header alone, before anything is decoded."""
+    """Refuse an upload by its size and its header, before anything is decoded."""
     from PIL import Image
 
     if len(data) > limits.upload_bytes:
-        raise Problem(413, "too_large", f"An image may have at most {limits.upload_bytes:,} bytes.")
+        raise ApiError(413, "too_large", f"An image may have at most {limits.upload_bytes:,} bytes.")
     if not data:
         raise ImageError("The image must have content. It is empty.")
     try:
@@ -35,27 +35,24 @@ def check_image(data: bytes, limits: Limits) -> None:
 
 
 @dataclass
-class Memory:
-    """Keeps slow answers while the collection stays as it is; one thread computes, the others wait for it."""
+class AnswerCache:
+    """Keeps slow answers until the collection changes; one thread computes, the others wait for it."""
 
     collection: Collection
-    _kept: dict[str, tuple[int, Any]] = field(default_factory=dict)
+    _answers: dict[str, tuple[int, Any]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def get(self, name: str, compute: Callable[[], Any]) -> Any:
         """The answer of that name."""
         with self._lock:
-            state = self.collection.changes
-            if name not in self._kept or self._kept[name][0] != state:
-                self._kept[name] = (state, compute())
-            return self._kept[name][1]
+            revision = self.collection.revision
+            if name not in self._answers or self._answers[name][0] != revision:
+                self._answers[name] = (revision, compute())
+            return self._answers[name][1]
 
 
 def warm_up(collection: Collection) -> None:
-    """Read model, encoders and words before the first visitor waits for them.
-
-    Files that are damaged are an error; what else is wrong is told to who asks, for it may pass.
-    """
+    """Read model, encoders and words before the first visitor waits for them; raises if a file is damaged."""
     from PIL import Image
 
     for query in ({"text": "a"}, {"image": Image.new("RGB", (64, 64))}):

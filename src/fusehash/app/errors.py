@@ -1,7 +1,7 @@
-"""Everything that goes wrong is told in one shape: {"error": {"code": "...", "message": "one sentence"}}.
+"""Every error has one shape: {"error": {"code": "...", "message": "one sentence"}}.
 
-What fusehash says about a query or an item is passed on, for it is about what the visitor sent. What it says about
-files of the collection goes to the log alone, for it names paths of this machine.
+Errors about a query or an item are passed on to the visitor. Errors about files of the collection go to the log only,
+because they name paths of this machine.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from fusehash.collection import CollectionError, CorruptCollectionError
-from fusehash.errors import DataError, ModelFileError, ParameterError
+from fusehash.errors import DataError, FusehashError, ModelFileError, ParameterError
 
 log = logging.getLogger("fusehash.app")
 
-# status -> (code, sentence) where nobody has said anything more exact.
-USUAL = {
+# status -> (code, message), unless there is a more exact one.
+DEFAULTS = {
     400: ("bad_request", "The request could not be understood."),
     404: ("not_found", "There is nothing at this address."),
     405: ("method_not_allowed", "This address does not take that method."),
@@ -31,8 +31,8 @@ USUAL = {
 DAMAGED = ("damaged", "The collection is damaged and cannot be searched; the server's log says which file it is.")
 
 
-class Problem(HTTPException):
-    """An answer that is an error."""
+class ApiError(HTTPException):
+    """An error that is answered to the visitor."""
 
     def __init__(self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(status, message, dict(headers or {}))
@@ -40,17 +40,17 @@ class Problem(HTTPException):
 
 
 def answer(status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """The one shape."""
+    """An error in the common shape."""
     content = {"error": {"code": code, "message": " ".join(message.split())}}
     return JSONResponse(content, status, headers={"Cache-Control": "no-store", **(headers or {})})
 
 
 def answer_to(error: Exception) -> JSONResponse:
-    """What a visitor is told about an exception."""
-    if isinstance(error, Problem):
+    """The answer to an exception."""
+    if isinstance(error, ApiError):
         return answer(error.status_code, error.code, str(error.detail), error.headers)
     if isinstance(error, HTTPException):
-        code, message = USUAL.get(error.status_code, ("refused", str(error.detail)))
+        code, message = DEFAULTS.get(error.status_code, ("refused", str(error.detail)))
         return answer(error.status_code, code, message, error.headers)
     if isinstance(error, RequestValidationError):
         return answer(422, "invalid", _sentence(error.errors()))
@@ -58,30 +58,28 @@ def answer_to(error: Exception) -> JSONResponse:
         return answer(422, "unusable", str(error))
     if isinstance(error, CollectionError):
         log.warning("%s", error)
-        return answer(503, *USUAL[503], {"Retry-After": "5"})
+        return answer(503, *DEFAULTS[503], {"Retry-After": "5"})
     if isinstance(error, CorruptCollectionError | ModelFileError):
         log.warning("%s", error)
         return answer(503, *DAMAGED)
     log.error("unexpected error", exc_info=error)
-    return answer(500, *USUAL[500])
+    return answer(500, *DEFAULTS[500])
 
 
 def install(app: FastAPI) -> None:
-    """Let every exception of a route end in the one shape."""
+    """Give every exception of a route the common shape."""
 
     async def handle(request: Request, error: Exception) -> JSONResponse:
         return answer_to(error)
 
-    for kind in (
-        HTTPException, RequestValidationError, DataError, CollectionError, CorruptCollectionError, ModelFileError,
-    ):  # fmt: skip
+    for kind in (HTTPException, RequestValidationError, FusehashError):
         app.add_exception_handler(kind, handle)
 
 
 def _sentence(errors: Any) -> str:
-    """The first of pydantic's complaints, without what was sent."""
+    """The first error of pydantic, without what was sent."""
     first: dict[str, Any] = next(iter(errors), {})
-    place = ".".join(str(part) for part in first.get("loc", ()) if part not in ("query", "path", "body"))
-    told = str(first.get("msg", "it cannot be read")).rstrip(".")
-    what = f"'{place}' of the request" if place else "The request"
-    return f"{what} is not valid: {told}."
+    name = ".".join(str(part) for part in first.get("loc", ()) if part not in ("query", "path", "body"))
+    reason = str(first.get("msg", "it cannot be read")).rstrip(".")
+    subject = f"'{name}' of the request" if name else "The request"
+    return f"{subject} is not valid: {reason}."

@@ -1,8 +1,8 @@
-"""What stands before every request: who is asked for, how much is sent, by whom, and what headers go with the answer.
+"""Checks before every request: the host, the writer, the size of what is sent; and headers of every answer.
 
-A page elsewhere can make a browser send requests here. It cannot read the answers (no CORS headers are given), cannot
-reach us under a name of its own (the Host header is checked, against DNS rebinding), and cannot write (a token is
-needed that no browser sends by itself).
+A page on another site can make a browser send requests here. It cannot read the answers (no CORS headers), cannot reach
+the app under another name (the Host header is checked, against DNS rebinding), and cannot write (no browser sends the
+token by itself).
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import anyio
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fusehash.app.errors import Problem, answer_to
-from fusehash.app.limits import Limits
+from fusehash.app.errors import ApiError, answer_to
+from fusehash.parameters import check_integer
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
 ANY_ADDRESS = "*"
@@ -34,9 +34,41 @@ HEADERS = {
 }
 
 
+@dataclass(frozen=True)
+class Limits:
+    """Bounds on what is read, computed and answered; together they bound the memory.
+
+    Parameters
+    ----------
+    upload_bytes, upload_pixels, upload_seconds : int
+        Of an image; larger ones are refused before they are decoded, and slower ones while they arrive.
+    uploads, encoders, searches : int
+        Requests with a body, images that are encoded, and other searches at the same time.
+    text_length, results : int
+        Characters of a text query, and results per search or page.
+    batch_items, batch_bytes : int
+        That may be added in one request.
+    """
+
+    upload_bytes: int = 10_000_000
+    upload_pixels: int = 32_000_000
+    uploads: int = 8
+    upload_seconds: int = 30
+    encoders: int = 2
+    searches: int = 2
+    text_length: int = 1_000
+    results: int = 200
+    batch_items: int = 100
+    batch_bytes: int = 40_000_000
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            check_integer("Limits", field.name, getattr(self, field.name), low=1)
+
+
 @dataclass
 class Guard:
-    """ASGI middleware; see above. Answers errors that nothing else has caught in the one shape."""
+    """ASGI middleware; errors that nothing else has caught get the common shape too."""
 
     app: ASGIApp
     limits: Limits
@@ -67,7 +99,9 @@ class Guard:
             self._check_writer(scope, headers)
             limit = self._check_body(scope, headers) if has_body else 0
             if has_body and self._uploads >= self.limits.uploads:
-                raise Problem(503, "busy", "Too many uploads are under way; try again in a moment.", _LATER)
+                raise ApiError(
+                    503, "busy", "Too many uploads are under way; try again in a moment.", {"Retry-After": "2"}
+                )
             self._uploads += has_body
             try:
                 await self.app(scope, self._counted(receive, limit), guarded_send)
@@ -80,42 +114,43 @@ class Guard:
 
     def _check_host(self, headers: Headers) -> None:
         name = _host_name(headers.get("host", ""))
-        if name in self.hosts or (ANY_ADDRESS in self.hosts and _is_address(name)):
+        if name in self.hosts or (ANY_ADDRESS in self.hosts and ip_address(name) is not None):
             return
-        raise Problem(
+        raise ApiError(
             421, "unknown_host", "This server does not go by that name; --allow-host of 'fusehash serve' gives it one."
         )
 
     def _check_writer(self, scope: Scope, headers: Headers) -> None:
-        """Adding and removing need a token, before anything is read."""
+        """Check the token of a writer before anything is read."""
         path, method = scope["path"], scope["method"]
         if not ((path == ITEMS and method == "POST") or (path.startswith(f"{ITEMS}/") and method == "DELETE")):
             return
         if self.token is None:
-            raise Problem(403, "read_only", "This collection is served for reading only.")
+            raise ApiError(403, "read_only", "This collection is served for reading only.")
         kind, _, shown = headers.get("authorization", "").partition(" ")
-        known = hmac.compare_digest(shown.strip().encode("utf-8", "replace"), self.token.encode())
-        if kind.lower() != "bearer" or not known:
-            raise Problem(401, "unauthorized", "Writing needs 'Authorization: Bearer' and the right token.", _CHALLENGE)
+        matches = hmac.compare_digest(shown.strip().encode("utf-8", "replace"), self.token.encode())
+        if kind.lower() != "bearer" or not matches:
+            message = "Writing needs 'Authorization: Bearer' and the right token."
+            raise ApiError(401, "unauthorized", message, {"WWW-Authenticate": "Bearer"})
 
     def _check_body(self, scope: Scope, headers: Headers) -> int:
-        """How many bytes may come; the kind of content is the one that the address takes."""
+        """Check the media type and the announced size; returns how many bytes may be sent."""
         path, kind = scope["path"], headers.get("content-type", "").partition(";")[0].strip().lower()
-        limit, wanted = {
+        limit, expected = {
             SEARCH: (self.limits.upload_bytes + 10_000, "multipart/form-data"),  # the parts have headers of their own
             ITEMS: (self.limits.batch_bytes, "application/json"),
         }.get(path, (10_000, kind))
-        if kind != wanted:
-            raise Problem(415, "unsupported_media_type", f"This address takes {wanted} and nothing else.")
+        if kind != expected:
+            raise ApiError(415, "unsupported_media_type", f"This address takes {expected} and nothing else.")
         if headers.get("sec-fetch-site") == "cross-site":
-            raise Problem(403, "cross_site", "Other sites may not send anything here.")
+            raise ApiError(403, "cross_site", "Other sites may not send anything here.")
         length = headers.get("content-length", "0")
         if length.isdecimal() and len(length) < 20 and int(length) > limit:
             raise _too_large(limit)
         return limit
 
     def _counted(self, receive: Receive, limit: int) -> Receive:
-        """Stop reading at the limit, whatever Content-Length said, and where the sender dawdles."""
+        """Stop reading at the limit, whatever Content-Length was, and when the sender is too slow."""
         deadline, seen = time.monotonic() + self.limits.upload_seconds, 0
 
         async def counted() -> Message:
@@ -126,7 +161,7 @@ class Guard:
                 with anyio.fail_after(max(0.0, deadline - time.monotonic())):
                     message = await receive()
             except TimeoutError:
-                raise Problem(408, "too_slow", "The upload took too long.") from None
+                raise ApiError(408, "too_slow", "The upload took too long.") from None
             seen += len(message.get("body", b""))
             if seen > limit:
                 raise _too_large(limit)
@@ -135,14 +170,18 @@ class Guard:
         return counted
 
 
-_LATER = {"Retry-After": "2"}
-_CHALLENGE = {"WWW-Authenticate": "Bearer"}
-
-
-def known_hosts(given: tuple[str, ...]) -> frozenset[str]:
-    """The names that a Host header may have, for the addresses that were bound and the names that were allowed."""
-    names = {name.strip("[]").lower().rstrip(".") for name in given}
+def allowed_hosts(hosts: tuple[str, ...]) -> frozenset[str]:
+    """The names that a Host header may have."""
+    names = {name.strip("[]").lower().rstrip(".") for name in hosts}
     return frozenset((*LOCAL, *names))
+
+
+def ip_address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The IP address that a name is, or None."""
+    try:
+        return ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return None
 
 
 def _host_name(host: str) -> str:
@@ -152,13 +191,5 @@ def _host_name(host: str) -> str:
     return host.partition(":")[0].lower().rstrip(".")
 
 
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
-
-
-def _too_large(limit: int) -> Problem:
-    return Problem(413, "too_large", f"At most {limit:,} bytes may be sent here.", {"Connection": "close"})
+def _too_large(limit: int) -> ApiError:
+    return ApiError(413, "too_large", f"At most {limit:,} bytes may be sent here.", {"Connection": "close"})

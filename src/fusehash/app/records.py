@@ -1,59 +1,56 @@
-"""What the API takes and gives, as pydantic models; the OpenAPI document is made from them."""
+"""What the API takes and answers, as pydantic models; the OpenAPI document is made from them."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from fusehash.collection import Hit, Item
+from fusehash.collection import Hit, Item, Report
 
 
-class Record(BaseModel):
-    """Base of all of them: nothing that is not named."""
+class ApiModel(BaseModel):
+    """Base of all models: no fields but the named ones."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class Problem(Record):
+class ErrorDetail(ApiModel):
     """What went wrong."""
 
     code: str = Field(description="A word for programs.", examples=["not_found"])
-    message: str = Field(description="A sentence for people.")
+    message: str = Field(description="One sentence for people.")
 
 
-class ErrorAnswer(Record):
+class ErrorAnswer(ApiModel):
     """The shape of every error."""
 
-    error: Problem
+    error: ErrorDetail
 
 
-class ItemRecord(Record):
+class ItemRecord(ApiModel):
     """An item of the collection."""
 
     id: int
     key: str
     text: str | None
     labels: list[str]
-    width: int = Field(description="Of the image, in pixels; 0 where there is none.")
+    width: int = Field(description="Of the image, in pixels; 0 without one.")
     height: int
     thumbnail: str | None = Field(description="Address of a small JPEG, or null.")
 
     @classmethod
     def of(cls, item: Item) -> ItemRecord:
-        thumbnail = f"/api/items/{item.id}/thumbnail" if item.has_image else None
         return cls(
-            id=item.id, key=item.key, text=item.text, labels=list(item.labels), width=item.width or 0,
-            height=item.height or 0, thumbnail=thumbnail,
+            id=item.id, key=item.key, text=item.text, labels=list(item.labels), width=item.width, height=item.height,
+            thumbnail=f"/api/items/{item.id}/thumbnail" if item.has_image else None,
         )  # fmt: skip
 
 
-class HitRecord(Record):
-    """An item that was found."""
+class HitRecord(ApiModel):
+    """One result of a search."""
 
     item: ItemRecord
     distance: int = Field(description="Bits in which its code differs from the query's.")
-    score: float = Field(description="From -1 to 1; the results are in this order.")
+    score: float = Field(description="From -1 to 1; the results are sorted by it.")
     code: str = Field(description="Its code in hexadecimal; bit j is bit j % 8 (lowest first) of byte j // 8.")
 
     @classmethod
@@ -61,17 +58,17 @@ class HitRecord(Record):
         return cls(item=ItemRecord.of(hit.item), distance=hit.distance, score=round(hit.score, 6), code=hit.code.hex())
 
 
-class SearchAnswer(Record):
-    """What a search has found."""
+class SearchAnswer(ApiModel):
+    """The results of a search."""
 
     code: str = Field(description="The query's code in hexadecimal.")
     n_bits: int
-    generation: int = Field(description="What all codes here are of; codes of two generations cannot be compared.")
-    like: ItemRecord | None = Field(description="The item that was searched by, where it was one.")
+    generation: int = Field(description="Of all codes here; codes of different generations cannot be compared.")
+    like: ItemRecord | None = Field(description="The item that was searched by, or null.")
     hits: list[HitRecord]
 
 
-class ItemsAnswer(Record):
+class ItemsAnswer(ApiModel):
     """A page of items, in order of id."""
 
     total: int
@@ -79,34 +76,34 @@ class ItemsAnswer(Record):
     items: list[ItemRecord]
 
 
-class LabelRecord(Record):
+class LabelRecord(ApiModel):
     """A label and how many items have it."""
 
     name: str
     count: int
 
 
-class LabelsAnswer(Record):
+class LabelsAnswer(ApiModel):
     """All labels, most frequent first."""
 
     labels: list[LabelRecord]
 
 
-class ClusterRecord(Record):
-    """A group of items with alike codes."""
+class ClusterRecord(ApiModel):
+    """A group of items with similar codes."""
 
     words: list[str]
     size: int
     examples: list[ItemRecord]
 
 
-class ClustersAnswer(Record):
-    """Groups of alike items, largest first."""
+class ClustersAnswer(ApiModel):
+    """Groups of similar items, largest first."""
 
     clusters: list[ClusterRecord]
 
 
-class CodesAnswer(Record):
+class CodesAnswer(ApiModel):
     """How the codes use their bits."""
 
     codes: int
@@ -117,7 +114,7 @@ class CodesAnswer(Record):
     distances: list[float] = Field(description="Share of random pairs at distance 0, 1, 2, ...")
 
 
-class LimitsRecord(Record):
+class LimitsRecord(ApiModel):
     """What one request may ask for."""
 
     upload_bytes: int
@@ -125,7 +122,7 @@ class LimitsRecord(Record):
     results: int
 
 
-class StatsAnswer(Record):
+class StatsAnswer(ApiModel):
     """What the collection holds."""
 
     name: str
@@ -135,7 +132,7 @@ class StatsAnswer(Record):
     pairs: int
     codes: int = Field(description="Items that can be found.")
     n_bits: int
-    generation: int = Field(description="Of the codes in force; another one after a switch.")
+    generation: int = Field(description="The current generation; changes with a switch.")
     trained: bool
     after_training: int
     advice: str
@@ -146,15 +143,15 @@ class StatsAnswer(Record):
     limits: LimitsRecord
 
 
-class HealthAnswer(Record):
-    """The server is there and can read the collection."""
+class HealthAnswer(ApiModel):
+    """The server runs and can read the collection."""
 
     status: str
     version: str
     items: int
 
 
-class NewItemRecord(Record):
+class NewItemRecord(ApiModel):
     """Something to add: an image, a text, or both."""
 
     key: str = Field(min_length=1, max_length=500, description="A name that no other item has.")
@@ -170,22 +167,21 @@ class NewItemRecord(Record):
         return labels
 
 
-class AddRequest(Record):
+class AddRequest(ApiModel):
     """Items to add, all or none."""
 
     items: list[NewItemRecord] = Field(min_length=1)
 
 
-class ReportAnswer(Record):
+class ReportAnswer(ApiModel):
     """What a change has done."""
 
     added: int
     removed: int
     ids: list[int]
-    skipped: dict[str, str] = Field(description="Key and one sentence, for what could not be used.")
+    skipped: dict[str, str] = Field(description="Key -> why the item cannot be used.")
     notes: list[str]
 
-
-def report(done: Any) -> ReportAnswer:
-    """A collection's own report, as the API tells it."""
-    return ReportAnswer(added=done.added, removed=done.removed, ids=done.ids, skipped=done.skipped, notes=done.notes)
+    @classmethod
+    def of(cls, report: Report) -> ReportAnswer:
+        return cls(**{name: getattr(report, name) for name in cls.model_fields})

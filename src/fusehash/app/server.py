@@ -1,15 +1,15 @@
-"""Runs the app with uvicorn on a socket that is bound before anything is said."""
+"""Run the app with uvicorn, on a socket that is bound before anything is printed."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import ipaddress
+import logging
 import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from fusehash.app.guard import ANY_ADDRESS
+from fusehash.app.guard import ANY_ADDRESS, ip_address
 from fusehash.errors import DataError
 
 if TYPE_CHECKING:
@@ -17,11 +17,10 @@ if TYPE_CHECKING:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket that listens; port 0 takes a free one."""
+    """A listening socket; port 0 takes a free one."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = infos[0]
         listening = socket.socket(family, kind, protocol)
     except (OSError, UnicodeError) as error:
         raise DataError(f"The host must be an address of this machine. {host!r} is none ({error}).") from error
@@ -37,41 +36,30 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def is_local(host: str) -> bool:
-    """Whether nobody but this machine can reach an address."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
+    """Whether only this machine can reach an address."""
+    address = ip_address(host)
+    return host == "localhost" if address is None else address.is_loopback
 
 
 def hosts_of(host: str) -> tuple[str, ...]:
-    """What a Host header may say, for an address that was bound.
-
-    Bound to every address of this machine, any address of digits will do: it takes a name to lead a browser here by
-    DNS rebinding.
-    """
-    with contextlib.suppress(ValueError):
-        if ipaddress.ip_address(host.strip("[]")).is_unspecified:
-            return (ANY_ADDRESS, socket.gethostname())
-    return (host,)
+    """What a Host header may contain; an app bound to all addresses allows any IP: DNS rebinding needs a name."""
+    address = ip_address(host)
+    return (ANY_ADDRESS, socket.gethostname()) if address is not None and address.is_unspecified else (host,)
 
 
 def address(listening: socket.socket, host: str) -> str:
-    """Where a browser finds it."""
+    """The URL for a browser."""
     bare, port = host.strip("[]"), listening.getsockname()[1]
-    with contextlib.suppress(ValueError):
-        if ipaddress.ip_address(bare).is_unspecified:
-            bare = "localhost"
+    if ANY_ADDRESS in hosts_of(host):
+        bare = "localhost"
     return f"http://{f'[{bare}]' if ':' in bare else bare}:{port}/"
 
 
 def serve(app: FastAPI, listening: socket.socket, ready: Callable[[], None]) -> None:
-    """Answer until Ctrl-C or SIGTERM; what is under way is finished first."""
-    import logging
-
+    """Serve until Ctrl-C or SIGTERM; requests in progress are finished first."""
     import uvicorn
 
-    logging.getLogger("python_multipart").setLevel(logging.ERROR)  # what is wrong with a request is told to its sender
+    logging.getLogger("python_multipart").setLevel(logging.ERROR)  # the sender gets the error
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -82,5 +70,5 @@ def serve(app: FastAPI, listening: socket.socket, ready: Callable[[], None]) -> 
         app, log_level="warning", access_log=False, server_header=False, proxy_headers=False, lifespan="off",
         timeout_keep_alive=15, timeout_graceful_shutdown=10, ws="none",
     )  # fmt: skip
-    with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is how a server is meant to end
+    with contextlib.suppress(KeyboardInterrupt):
         Server(config).run(sockets=[listening])

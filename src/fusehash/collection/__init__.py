@@ -1,12 +1,11 @@
-"""Collections: pictures and texts in one folder, indexed and found across modalities."""
+"""Collections: images and texts in one folder, searched across modalities."""
 
 from __future__ import annotations
 
 from fusehash.collection.collection import Collection
-from fusehash.collection.database import CollectionError, CorruptCollectionError
-from fusehash.collection.folder import is_collection
 from fusehash.collection.generations import Generation
-from fusehash.collection.items import Hit, Hits, Item, Report
+from fusehash.collection.items import CollectionError, CorruptCollectionError, Hit, Hits, Item, Report
+from fusehash.collection.store import is_collection
 from fusehash.datasets.folders import NewItem, read_folder
 
 __all__ = [

@@ -1,329 +1,597 @@
-"""Collection: pictures and texts in one folder, found by text, by image or by likeness."""
+"""Collection: images and texts in one folder, searched by text, by image or by similarity to an item."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fusehash.collection import folder, mirror, store
-from fusehash.collection.database import CollectionError, WriterLock
-from fusehash.collection.encoding import EncoderSettings
-from fusehash.collection.entries import Entry, checked
-from fusehash.collection.features import Features
-from fusehash.collection.generations import builder_lock
-from fusehash.collection.items import Progress, Report
-from fusehash.collection.reader import Reader
-from fusehash.collection.store import State
-from fusehash.collection.succession import Succession
-from fusehash.collection.writing import Change, Plan, Settings, compare
+import numpy as np
+
+from fusehash import bits
+from fusehash.collection import overview, store
+from fusehash.collection.changes import ItemChange, Plan, builder_lock, writer_lock
+from fusehash.collection.encoding import FeatureCache
+from fusehash.collection.generations import Generation, GenerationChange
+from fusehash.collection.items import Entry, Hit, Hits, Item, Progress, Report, check_items, storable_text
+from fusehash.collection.searching import GoneError, Snapshot, WordScores, rank
+from fusehash.collection.store import CollectionSettings, CollectionState, EncoderSettings
+from fusehash.collection.training import files_of
 from fusehash.datasets.folders import NewItem
-from fusehash.errors import DataError
-from fusehash.parameters import check_integer, check_n_bits
-from fusehash.search import IndexServerError
-from fusehash.search.rows import check_ids
-from fusehash.search.servers import address as server
+from fusehash.errors import DataError, ParameterError
+from fusehash.parameters import check_integer
+from fusehash.search import HammingIndex
+from fusehash.search.rows import HIGHEST, Ids, check_ids
+from fusehash.sqlite import DamageError, Database
+from fusehash.views import Floats
 
-# Past this share of items that the model has not seen, build() learns the codes anew.
-RETRAIN_SHARE = 0.5
-# Seconds that a generation, once it is built, waits for writers.
-PATIENCE = 600.0
+RETRAIN_SHARE = 0.5  # of items that are new to the model; with more, build() trains again
+BUILD_TIMEOUT = 600.0  # seconds that a generation, once it is built, waits for writers
+_ATTEMPTS = 5
 
-Kind = TypeVar("Kind", bound=Change)
+AnyChange = TypeVar("AnyChange", bound=ItemChange)
+T = TypeVar("T")
 
 
-class Collection(Reader):
-    """Items with an image, a text or both, their codes, and the model that made these, in one folder.
+class Collection:
+    """Items with an image, a text or both, their codes, and the model that made these codes, in one folder.
 
-    Made by `create` or `open`. When a call that writes has returned, its effect survives kill -9 and loss of power; one
-    that was cut off has left nothing but caches that the next one uses. Any number of processes may search while one
-    writes; each search sees what has been committed by then. All methods may be called from several threads.
+    Use `Collection.create` or `Collection.open`. When a call that writes returns, its effect survives kill -9 and loss
+    of power; an interrupted call leaves nothing but caches, which the next call uses. Any number of processes may
+    search while one writes. Every search sees what was committed before it. All methods may be called from several
+    threads.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The folder of an existing collection.
+    timeout : float, default=10.0
+        Seconds that a writer waits for another writer.
+    engine : str, default="scan"
+        Name of the engine that searches the codes in memory, as for `HammingIndex`.
+
+    Attributes
+    ----------
+    path : Path
+    settings : CollectionSettings
+        What the current generation was made with.
+    generation, revision : int
+        Number of the current generation, which counts models, and number of changes that a search could see.
+
+    Raises
+    ------
+    CollectionError, CorruptCollectionError
+        If the folder cannot be reached or written now; if it is not an intact collection.
 
     Examples
     --------
-    >>> from fusehash import Collection                              # doctest: +SKIP
-    >>> from fusehash.collection import read_folder                  # doctest: +SKIP
-    >>> with Collection.create("my.collection") as collection:       # doctest: +SKIP
-    ...     collection.build(read_folder("photos", "captions.csv"))
-    ...     hits = collection.search(text="kids playing football", k=5)
+    >>> import tempfile
+    >>> from fusehash.collection import Collection, NewItem
+    >>> texts = ["a red house", "a red barn", "a blue lake", "the blue sea"]
+    >>> with tempfile.TemporaryDirectory() as folder, Collection.create(f"{folder}/my.collection") as collection:
+    ...     report = collection.build(NewItem(key=text, text=text) for text in texts)
+    ...     hits = collection.search("red barn", k=2)
+    >>> report.added, [hit.item.text for hit in hits]
+    (4, ['a red barn', 'a red house'])
     """
 
     def __init__(self, path: str | os.PathLike[str], *, timeout: float = 10.0, engine: str | None = None) -> None:
-        self._writer = WriterLock(Path(path).absolute() / "writer.lock", timeout)
-        super().__init__(path, timeout=timeout, engine=engine)
+        self.path = Path(path).absolute()
+        self._engine = _check_engine("Collection.open", engine)
+        self._created_with = store.read_settings(self.path)
+        self._writer = writer_lock(self.path, timeout)
+        self._items = Database(self.path / "items.db", store.ITEMS, timeout)
+        self._snapshot: Snapshot | None = None
+        self._version: tuple[int, int] | None = None
+        try:
+            with self._items.reading() as database:
+                store.check(database, self._created_with)
+            self._now()
+        except BaseException:
+            self.close()
+            raise
 
     @classmethod
     def create(
-        cls,
-        path: str | os.PathLike[str],
-        *,
-        n_bits: int = 64,
-        image_encoder: str = "classical",
-        text_encoder: str = "tfidf",
-        image_params: dict[str, Any] | None = None,
-        text_params: dict[str, Any] | None = None,
-        random_state: int = 0,
-        timeout: float = 10.0,
+        cls, path: str | os.PathLike[str], *, n_bits: int = 64, image_encoder: str = "classical",
+        text_encoder: str = "tfidf", image_params: dict[str, Any] | None = None,
+        text_params: dict[str, Any] | None = None, random_state: int = 0, timeout: float = 10.0,
         engine: str | None = None,
-    ) -> Collection:
-        """Make an empty collection in a new folder. The parameters of the encoders must be JSON values.
+    ) -> Collection:  # fmt: skip
+        """Make an empty collection in a new folder.
 
-        ``engine``: what searches the codes, as for `HammingIndex`. A server's address is remembered without its
-        password: it holds a copy of the codes and answers the searches of everybody who opens the collection.
+        Parameters
+        ----------
+        path : str or path-like
+            The folder, which must be missing or empty.
+        n_bits, random_state : int, default=64 and 0
+            Length of the codes, a multiple of 8 and at most 1024; seed of the model.
+        image_encoder, text_encoder : str, default="classical" and "tfidf"
+            Names of encoders, see `fusehash.encoders`.
+        image_params, text_params : dict, optional
+            Their parameters, made of JSON values.
+
+        Raises
+        ------
+        ParameterError, MissingPackageError
+            If an encoder does not exist or is not installed, before the folder is made.
         """
         image = EncoderSettings(image_encoder, dict(image_params or {}))
         text = EncoderSettings(text_encoder, dict(text_params or {}))
-        settings = _checked_settings("Collection.create", n_bits, random_state, image, text)
-        if server.is_address(engine):
-            server.exists(server.beside(engine, "0" * 8))  # says what is wrong before a folder is made
-        folder.create(Path(path).absolute(), settings)
+        settings = CollectionSettings(n_bits, random_state, image, text)
+        _check_engine("Collection.create", engine)
+        store.create_folder(Path(path).absolute(), settings)
         return cls(path, timeout=timeout, engine=engine)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, timeout: float = 10.0, engine: str | None = None) -> Collection:
-        """Open a collection. A second writer waits for up to ``timeout`` seconds.
-
-        ``engine`` as in `create`, by default the server that is remembered, else memory. Another server's address makes
-        the collection move there; the name of an engine searches in this process, whatever is remembered.
-        """
+        """Open an existing collection; the parameters are those of the class."""
         return cls(path, timeout=timeout, engine=engine)
 
     # -- writing -------------------------------------------------------------------------------------------------
 
     def build(self, items: Iterable[NewItem], progress: Progress | None = None) -> Report:
-        """Make the collection hold these items (and those that came by `add`), doing only what is not done yet.
+        """Make the collection hold these items, and those from `add`; only what has changed is processed.
 
-        Items that an earlier build brought and that are not named any more are removed. Codes are learned the first
-        time, and again when most items are new to the model or a view has come that it does not know.
+        Items of an earlier build that are not named any more are removed. The model is trained the first time, and
+        again when most items are new to it or have a view that it does not have.
+
+        Parameters
+        ----------
+        items : iterable of NewItem
+            With different keys; `read_folder` yields those of a folder.
+        progress : callable, optional
+            Called as progress(step, total, message).
+
+        Returns
+        -------
+        Report
+
+        Raises
+        ------
+        DataError, MissingPackageError
+            If an item is malformed or needs a package that is not installed; nothing is changed.
         """
-        with self._change(progress) as (change, report):
-            entries = checked(items, report.skipped)
+        with self._writer, self._work(ItemChange, progress) as (change, report):
+            entries = check_items(items, report.skipped)
             stored = self._stored()
             plan = Plan()
             for entry in entries:
                 entry.built = True
                 if entry.key in stored:
-                    compare(entry, stored[entry.key], plan)
+                    plan.compare(entry, stored[entry.key])
                 else:
-                    plan.fresh.append(entry)
+                    plan.new.append(entry)
             named = {entry.key for entry in entries}
-            for entry in stored.values():
-                if entry.key not in named:
-                    if entry.built and entry.id is not None:
-                        plan.removed.append(entry.id)
-                    else:
-                        plan.unchanged.append(entry)
+            others = [entry for key, entry in stored.items() if key not in named]
+            plan.removed += [entry.id for entry in others if entry.built and entry.id is not None]
+            plan.unchanged += [entry for entry in others if not entry.built]
             report.unchanged = len(plan.unchanged)
-            change.run(plan, train=self._wants_training(plan), drop_broken=True)
+            change.run(plan, train=self._wants_training(plan), broken="drop")
         return report
 
     def add(self, items: Iterable[NewItem], progress: Progress | None = None) -> Report:
-        """Add items, all or none; a key that is there already is an error. The model stays as it is."""
-        with self._change(progress) as (change, report):
-            entries = checked(items, report.skipped)
-            there = self._stored(entry.key for entry in entries)
-            if there:
-                raise DataError(f"Items must be new. {next(iter(there))!r} is there already; an update changes it.")
+        """Add items, all or none, and encode them with the current model; an existing key raises DataError.
+
+        Parameters and result are those of `build`.
+        """
+        with self._writer, self._work(ItemChange, progress) as (change, report):
+            entries = check_items(items, report.skipped)
+            existing = self._stored(entry.key for entry in entries)
+            if existing:
+                raise DataError(f"Items must be new. {next(iter(existing))!r} is there already; an update changes it.")
             train = not change.state.model
-            plan = Plan(fresh=entries, unchanged=list(self._stored().values()) if train else [])
+            plan = Plan(new=entries, unchanged=list(self._stored().values()) if train else [])
             change.run(plan, train=train)
         return report
 
     def update(self, items: Iterable[NewItem], progress: Progress | None = None) -> Report:
-        """Put other content under keys that are there, all or none; ids stay.
+        """Replace the content of existing keys, all or none; ids stay.
 
-        An image, a text or labels that are not given stay as they are stored; an image that cannot be used is an error.
+        An image, a text or labels that an item does not give stay as they are stored. A missing key or an image that
+        cannot be used raises DataError. Parameters and result are those of `build`.
         """
-        with self._change(progress) as (change, report):
-            entries = checked(items, report.skipped, partial=True)
-            there, plan = self._stored(entry.key for entry in entries), Plan()
+        with self._writer, self._work(ItemChange, progress) as (change, report):
+            entries = check_items(items, report.skipped, partial=True)
+            stored, plan = self._stored(entry.key for entry in entries), Plan()
             for entry in entries:
-                if entry.key not in there:
+                if entry.key not in stored:
                     raise DataError(f"Items must be there already. {entry.key!r} is not; it must be added first.")
-                entry.built = there[entry.key].built
-                compare(entry, there[entry.key], plan, partial=True)
+                entry.built = stored[entry.key].built
+                plan.compare(entry, stored[entry.key], partial=True)
             report.unchanged = len(plan.unchanged)
             train = not change.state.model
             if train:
-                others = [entry for key, entry in self._stored().items() if key not in there]
-                plan.unchanged += others
-            change.run(plan, train=train, refuse_broken=True)
+                plan.unchanged += [entry for key, entry in self._stored().items() if key not in stored]
+            change.run(plan, train=train, broken="refuse")
         return report
 
     def remove(self, ids: Iterable[int]) -> Report:
-        """Remove items by id, all or none."""
-        with self._change(None) as (change, report):
+        """Remove items by id, all or none; an unknown id raises DataError."""
+        with self._writer, self._work(ItemChange, None) as (change, report):
             gone = list(dict.fromkeys(check_ids(list(ids)).tolist()))
             with self._items.reading() as database:
-                for id in gone:
-                    if database.execute("SELECT 1 FROM item WHERE id = ?", (id,)).fetchone() is None:
-                        raise DataError(f"Ids must be in the collection. Id {id} is not.")
+                existing = store.items_by_id(database, gone)
+            for id in gone:
+                if id not in existing:
+                    raise DataError(f"Ids must be in the collection. Id {id} is not.")
             change.run(Plan(removed=gone))
         return report
 
     def reindex(self, progress: Progress | None = None) -> Report:
-        """Learn encoders and codes anew from all items, and switch to them at once."""
-        with self._change(progress) as (change, report):
+        """Train encoders and model again on all items, and switch to them at once."""
+        with self._writer, self._work(ItemChange, progress) as (change, report):
             entries = list(self._stored().values())
             report.unchanged = len(entries)
             change.run(Plan(unchanged=entries), train=True, must_train=True)
         return report
 
-    # -- generations ---------------------------------------------------------------------------------------------
+    def build_generation(
+        self, progress: Progress | None = None, *, n_bits: int | None = None, image_encoder: str | None = None,
+        text_encoder: str | None = None, image_params: dict[str, Any] | None = None,
+        text_params: dict[str, Any] | None = None, random_state: int | None = None, measure: bool = True,
+    ) -> Report:  # fmt: skip
+        """Train a new generation on all items and keep it next to the current one; `switch` makes it current.
 
-    def reindex_beside(
-        self,
-        progress: Progress | None = None,
-        *,
-        n_bits: int | None = None,
-        image_encoder: str | None = None,
-        text_encoder: str | None = None,
-        image_params: dict[str, Any] | None = None,
-        text_params: dict[str, Any] | None = None,
-        random_state: int | None = None,
-        measure: bool = True,
-    ) -> Report:
-        """Learn a new generation of encoders and codes from all items, and keep it beside the one in force.
+        Searches and writes go on meanwhile. The `generation` of the report is the new number.
 
-        Searches and writes go on meanwhile. What is not given is as in the generation in force. ``measure``: learn a
-        second time without some pairs, to tell the quality on them (`generations`). `switch` puts it in force.
+        Parameters
+        ----------
+        n_bits, image_encoder, text_encoder, image_params, text_params, random_state : optional
+            As for `create`; by default those of the current generation.
+        measure : bool, default=True
+            Train a second model without some pairs, to measure the quality on them (`generations`).
         """
-        self._check_server()
-        owner, now = "Collection.reindex_beside", self.settings
-        settings = _checked_settings(
-            owner,
-            now.n_bits if n_bits is None else n_bits,
-            now.random_state if random_state is None else random_state,
-            _other(now.image, image_encoder, image_params),
-            _other(now.text, text_encoder, text_params),
-        )
-        folder.check_encoders(owner, settings)
-        with self._building(), self._work(Succession, progress) as (succession, report):
-            patient = WriterLock(self.path / "writer.lock", PATIENCE)
-            succession.build(list(self._stored().values()), settings, measure=measure, writer=patient)
+        current = self.settings
+        image = _changed(current.image, image_encoder, image_params)
+        text = _changed(current.text, text_encoder, text_params)
+        seed = current.random_state if random_state is None else random_state
+        settings = CollectionSettings(current.n_bits if n_bits is None else n_bits, seed, image, text)
+        settings = settings.check("Collection.build_generation")
+        with self._building(), self._work(GenerationChange, progress) as (change, report):
+            patient = writer_lock(self.path, BUILD_TIMEOUT)
+            change.build(list(self._stored().values()), settings, measure=measure, writer=patient)
         return report
 
     def switch(self, to: int | None = None, *, back: bool = False, progress: Progress | None = None) -> Report:
-        """Put another generation in force: the newest one, that of a number, or with ``back`` the one before.
+        """Make another generation current: the newest one, the one of a number, or the previous one.
 
-        Items that came or changed since it was built get their codes first; then everybody who searches sees the other
-        generation from one moment to the next, never a mixture. The one that was in force is kept.
+        Items that came or changed since it was built are encoded first. Then all searches see the other generation,
+        from one moment to the next. The one that was current is kept.
+
+        Parameters
+        ----------
+        to, back : int, optional; bool, default=False
+            Number of a generation, by default the newest; or back to the previous one.
         """
         if back and to is not None:
             raise DataError("A switch goes to a generation by its number, or back. Got both.")
-        with self._writer, self._work(Succession, progress) as (succession, report):
-            self._check_server()
-            succession.switch(list(self._stored().values()), to, back=back)
-            self._send(progress)
+        with self._writer, self._work(GenerationChange, progress) as (change, report):
+            change.switch(list(self._stored().values()), to, back=back)
         return report
 
     def drop(self, generation: int) -> Report:
-        """Keep a generation no longer; not the one in force."""
+        """Remove a generation other than the current one."""
         number = check_integer("Collection.drop", "generation", generation, low=1)
-        with self._writer, self._work(Succession, None) as (succession, report):
-            self._check_server()
-            succession.drop(number)
+        with self._writer, self._work(GenerationChange, None) as (change, report):
+            change.drop(number)
         return report
 
-    # -- what they share -----------------------------------------------------------------------------------------
+    def generations(self) -> list[Generation]:
+        """All generations, in order of their numbers."""
+        with self._items.reading() as database:
+            current = CollectionState.read(database)
+            kept = store.kept_states(database)
+        listed = [self._describe(state, current) for state in (current, *kept) if state.model or state is current]
+        return sorted(listed, key=lambda generation: generation.number)
+
+    # -- searching -----------------------------------------------------------------------------------------------
+
+    def search(
+        self, text: str | None = None, *, image: Any = None, like: int | None = None, code: bytes | None = None,
+        k: int = 20, label: str | None = None, rerank: bool = True, generation: int | None = None,
+    ) -> Hits:  # fmt: skip
+        """Find the `k` items that match best; give exactly one of `text`, `image`, `like` and `code`.
+
+        Parameters
+        ----------
+        text, image : str; path, bytes or PIL.Image.Image
+            Words or an image to search for.
+        like, code : int; bytes
+            Id of an item to find similar ones, or a packed code of this collection, as in `Hits.code`.
+        k, label : int, default=20; str, optional
+            Number of results at most, and the label that they must have.
+        rerank : bool, default=True
+            Order the nearest codes by the real-valued query and, for a text, by its words. No effect on a query that
+            is itself a code.
+        generation : int, optional
+            The generation of a stored `code`; raises if another one is current.
+
+        Returns
+        -------
+        Hits
+            Best first. Raises DataError if the query cannot be used.
+        """
+        if sum(query is not None for query in (text, image, like, code)) != 1:
+            raise DataError("A search needs exactly one of text, image, like and code.")
+        check_integer("Collection.search", "k", k, low=1)
+
+        def work(snapshot: Snapshot) -> Hits:
+            if generation not in (None, snapshot.state.generation):
+                raise DataError(
+                    f"The code is of generation {generation}; generation {snapshot.state.generation} is current."
+                )
+            allowed, words = self._allowed(label), None
+            if like is not None:
+                query = _code_of(snapshot, like)
+            elif code is not None:
+                query = _check_code(snapshot, code)
+            elif text is not None and rerank:
+                query, words = self._project_with_words(snapshot, text)
+            else:
+                query = _project(snapshot, text, image)
+            is_code = like is not None or code is not None
+            ranked = rank(
+                snapshot, query, k + (like is not None), allowed=allowed, rerank=rerank and not is_code, words=words
+            )
+            with self._items.reading() as database:
+                items = store.items_by_id(database, ranked[0].tolist())
+            hits = Hits(
+                Hit(id, distance, score, items[id], packed.tobytes())
+                for id, distance, score, packed in zip(*(part.tolist() for part in ranked[:3]), ranked[3], strict=True)
+                if id in items and id != like  # a writer may have removed some
+            )
+            del hits[k:]
+            hits.code, hits.generation = bits.pack(query[None])[0].tobytes(), snapshot.state.generation
+            return hits
+
+        return self._attempt(work)
+
+    def query_code(self, *, text: str | None = None, image: Any = None) -> bytes:
+        """The packed code of a text or an image, as `search` takes it."""
+        if (text is None) == (image is None):
+            raise DataError("A query code needs exactly one of text and image.")
+        return self._attempt(lambda snapshot: bits.pack(_project(snapshot, text, image)[None])[0].tobytes())
+
+    def check(self) -> None:
+        """Raise if a search would: codes, a model or encoders that cannot be read."""
+
+        self._attempt(lambda snapshot: snapshot.state.model and [snapshot.encoder(v) for v in snapshot.model.views])
+
+    @property
+    def settings(self) -> CollectionSettings:
+        return self._created_with.at(self._now().state)
+
+    @property
+    def revision(self) -> int:
+        return self._now().state.revision
+
+    @property
+    def generation(self) -> int:
+        return self._now().state.generation
+
+    def __len__(self) -> int:
+        with self._items.reading() as database:
+            return int(database.execute("SELECT count(*) FROM item").fetchone()[0])
+
+    def item(self, id: int) -> Item:
+        """One item; an unknown id raises DataError."""
+        with self._items.reading() as database:
+            items = store.read_items(database, "WHERE id = ?", _sql_id(id))
+        if not items:
+            raise DataError(f"Ids must be in the collection. Id {id} is not.")
+        return items[0]
+
+    def items(self, offset: int = 0, limit: int = 100, label: str | None = None) -> list[Item]:
+        """Items in order of id, all or those with a label."""
+        check_integer("Collection.items", "offset", offset, low=0)
+        check_integer("Collection.items", "limit", limit, low=1)
+        page = min(limit, HIGHEST), min(offset, HIGHEST)
+        with self._items.reading() as database:
+            if label is None:
+                return store.read_items(database, "ORDER BY id LIMIT ? OFFSET ?", *page)
+            condition = "WHERE id IN (SELECT id FROM label WHERE name = ?) ORDER BY id LIMIT ? OFFSET ?"
+            return store.read_items(database, condition, storable_text(str(label)), *page)
+
+    def labels(self) -> dict[str, int]:
+        """How many items have each label, most frequent first."""
+        with self._items.reading() as database:
+            query = "SELECT name, count(*) FROM label GROUP BY name ORDER BY count(*) DESC, name"
+            return dict(database.execute(query).fetchall())
+
+    def thumbnail(self, id: int) -> bytes | None:
+        """A small JPEG of an item's image, or None."""
+        with self._items.reading() as database:
+            query = "SELECT jpeg FROM thumbnail WHERE image = (SELECT image FROM item WHERE id = ?)"
+            row = database.execute(query, (_sql_id(id),)).fetchone()
+        return None if row is None else bytes(row[0])
+
+    def stats(self) -> dict[str, Any]:
+        """What the collection holds, and whether a reindex is recommended."""
+        state = self._now().state
+        settings = self._created_with.at(state)
+        with self._items.reading() as database:
+            counts = overview.counts(database, trained=bool(state.model))
+        return {
+            "path": str(self.path), "n_bits": state.n_bits, "codes": state.codes, "generation": state.generation,
+            "image_encoder": settings.image.name, "text_encoder": settings.text.name,
+            "bytes": sum(_size(path) for path in self.path.iterdir()), **counts,
+        }  # fmt: skip
+
+    def clusters(self, count: int = 12) -> list[dict[str, Any]]:
+        """Groups of similar items, largest first: {"words", "examples" (ids), "size"}."""
+        check_integer("Collection.clusters", "count", count, low=1)
+        snapshot = self._now()
+        ids = snapshot.index.ids
+        with self._items.reading() as database:
+            words = overview.words_of(database, ids)
+        return overview.clusters(words, ids, snapshot.index.get(ids), snapshot.state.n_bits, count)
+
+    def code_stats(self) -> dict[str, Any]:
+        """How the codes use their bits, and the distances of random pairs."""
+        snapshot = self._now()
+        return overview.code_stats(snapshot.index.get(snapshot.index.ids), snapshot.state.n_bits)
+
+    def close(self) -> None:
+        """Close the files."""
+        self._items.close()
+
+    def __enter__(self) -> Collection:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        n_bits = self._created_with.n_bits if self._snapshot is None else self._snapshot.state.n_bits
+        return f"<{type(self).__name__} of {n_bits} bits in {self.path}>"
+
+    # -- internals -----------------------------------------------------------------------------------------------
+
+    def _now(self) -> Snapshot:
+        """The collection as last committed by any process."""
+        with self._items.lock:
+            version = self._items.data_version()
+            if self._snapshot is None or version != self._version:
+                with self._items.reading() as database:
+                    state, before = CollectionState.read(database), self._snapshot
+                    if before is None or state.revision != before.state.revision:
+                        index = HammingIndex(state.n_bits, engine=self._engine)
+                        ids, codes = store.read_codes(database, state)
+                        index.add(codes, ids)
+                        new = before.successor(state, index) if before else Snapshot(self.path, state, index)
+                        self._snapshot = new
+                self._version = version
+            assert self._snapshot is not None
+            return self._snapshot
+
+    def _attempt(self, work: Callable[[Snapshot], T]) -> T:
+        """Do something with the current state, again if a writer has just replaced its files."""
+        for _ in range(_ATTEMPTS):
+            try:
+                return work(self._now())
+            except GoneError:  # noqa: PERF203
+                with self._items.lock:
+                    self._version = None
+        with self._items.reporting():
+            raise DamageError("its model or an encoder is missing; a reindex makes it again")
+
+    def _project_with_words(self, snapshot: Snapshot, text: str) -> tuple[Floats, WordScores | None]:
+        """The vector of a text and its word scores; None if no text has any of its words."""
+        _check_text(text)
+        words = snapshot.words(self._items).scores(text)
+        any_word = bool(words.scores.any())
+        # The encoder may not keep a word that only one text has.
+        return snapshot.project("text", text.strip(), must_know=not any_word), words if any_word else None
+
+    def _allowed(self, label: str | None) -> Ids | None:
+        """The ids of items with a label, or None for all items."""
+        if label is None:
+            return None
+        with self._items.reading() as database:
+            rows = database.execute("SELECT id FROM label WHERE name = ?", (storable_text(str(label)),)).fetchall()
+        return np.array([id for (id,) in rows], np.int64)
+
+    def _describe(self, state: CollectionState, current: CollectionState) -> Generation:
+        settings, files = self._created_with.at(state), files_of(self.path, state)
+        return Generation(
+            number=state.generation, current=state is current, previous=state.generation == current.previous,
+            made=state.made, codes=state.codes, n_bits=state.n_bits, random_state=settings.random_state,
+            image_encoder=settings.image.name if state.image_encoder else "",
+            text_encoder=settings.text.name if state.text_encoder else "",
+            quality=state.quality, bytes=state.codes * state.n_bits // 8 + sum(map(_size, files)),
+        )  # fmt: skip
 
     @contextmanager
     def _building(self) -> Iterator[None]:
-        """Held by the one who builds a generation. Taken while nobody writes: a writer may be tidying up."""
-        with ExitStack() as held:
+        """Hold the builder lock. Acquired under the writer lock, because a writer may be deleting unused files."""
+        with ExitStack() as locks:
             with self._writer:
-                held.enter_context(WriterLock(builder_lock(self.path), 0.0, "building a generation of"))
+                locks.enter_context(builder_lock(self.path))
             yield
 
     @contextmanager
-    def _change(self, progress: Progress | None) -> Iterator[tuple[Change, Report]]:
-        with self._writer, self._work(Change, progress) as work:
-            self._check_server()
-            yield work
-            self._send(progress)
-
-    def _check_server(self) -> None:
-        """A server that is away is told before anything is changed."""
-        if self._mirror is not None:
-            self._mirror.check()
-
-    def _catch_up(self) -> None:
-        if self._mirror is None:
-            return
-        with self._items.reading() as database:
-            lags = self._lags(State.read(database, self.path))
-        moves = mirror.read(self.path) != self._mirror.record()
-        if moves:
-            self._check_server()
-        if lags or moves:
-            with self._writer:
-                self._send(None)
-
-    def _send(self, progress: Progress | None) -> None:
-        """Send the codes in force to the server, for whoever holds the lock."""
-        if self._mirror is None:
-            return
-        with self._items.reading() as database:
-            state = State.read(database, self.path)
-            ids, codes = store.read_codes(database, state, self.path)
-        try:
-            if state.codes:
-                self._mirror.send(state, ids, codes, progress)
-            else:
-                self._mirror.remember()
-        except IndexServerError as error:
-            raise CollectionError(
-                f"The collection {self.path} has changed, but its server does not know yet; the next change or a "
-                f"reindex tells it. {error}"
-            ) from None
-
-    @contextmanager
-    def _work(self, kind: type[Kind], progress: Progress | None) -> Iterator[tuple[Kind, Report]]:
+    def _work(self, kind: type[AnyChange], progress: Progress | None) -> Iterator[tuple[AnyChange, Report]]:
         report, started = Report(), time.perf_counter()
-        features = Features(self.path / "features.db")
+        features = FeatureCache(self.path / "features.db")
         try:
-            told = progress or (lambda step, total, message: None)
-            yield kind(self.path, self._created_with, self._items, features, report, told), report
+            yield kind(self._items, self._created_with, features, report, progress or (lambda *step: None)), report
         finally:
             features.close()
             with self._items.lock:
-                self._version = None  # own changes do not show in data_version
+                self._version = None  # changes of this connection do not show in data_version
         report.seconds = time.perf_counter() - started
-        stats = self.stats()
-        if stats["advice"] and stats["advice"] not in report.notes:
-            report.notes.append(stats["advice"])
+        advice = self.stats()["advice"]
+        if advice and advice not in report.notes:
+            report.notes.append(advice)
 
     def _stored(self, keys: Iterable[str] | None = None) -> dict[str, Entry]:
         with self._items.reading() as database:
-            return {entry.key: entry for entry in store.entries(database, keys)}
+            return {entry.key: entry for entry in store.read_entries(database, keys)}
 
     def _wants_training(self, plan: Plan) -> bool:
-        """Nothing has been learned yet, or of too few of these items, or of a view less than there is now."""
-        snapshot = self._now()
-        if not snapshot.state.model:
+        """Whether there is no model, or it was trained on too few of these items, or without one of their views."""
+        if not self._now().state.model:
             return True
-        coming = [*plan.fresh, *plan.changed]
-        unseen = len(coming) + sum(not entry.trained for entry in plan.unchanged)
-        if unseen > RETRAIN_SHARE * (len(coming) + len(plan.unchanged)):
-            return True
+        incoming = [*plan.new, *plan.changed]
+        unseen = len(incoming) + sum(not entry.trained for entry in plan.unchanged)
         views = self._attempt(lambda snapshot: snapshot.model.views)
-        return any(
+        return unseen > RETRAIN_SHARE * (len(incoming) + len(plan.unchanged)) or any(
             ("text" not in views and entry.text is not None) or ("image" not in views and entry.wants_image)
-            for entry in coming
+            for entry in incoming
         )
 
 
-def _checked_settings(
-    owner: str, n_bits: Any, random_state: Any, image: EncoderSettings, text: EncoderSettings
-) -> Settings:
-    check_n_bits(owner, n_bits, most=1024)
-    return Settings(int(n_bits), check_integer(owner, "random_state", random_state, low=0), image, text)
+def _check_engine(owner: str, engine: str | None) -> str:
+    if isinstance(engine, str) and "://" in engine:
+        expected = "the name of a local engine: a collection is a folder, and HammingIndex is what works on a server"
+        raise ParameterError(owner, "engine", expected, f"{engine.partition('://')[0]}://...")  # no password
+    HammingIndex(8, engine=engine or "scan")  # raises for an unknown name
+    return engine or "scan"
 
 
-def _other(now: EncoderSettings, name: str | None, params: dict[str, Any] | None) -> EncoderSettings:
-    """Other settings where they are given; another encoder has parameters of its own."""
-    kept = now.params if name in (None, now.name) else {}
-    return EncoderSettings(name or now.name, dict(kept if params is None else params))
+def _changed(settings: EncoderSettings, name: str | None, params: dict[str, Any] | None) -> EncoderSettings:
+    """Settings with another encoder or other parameters; another encoder does not inherit parameters."""
+    kept = settings.params if name in (None, settings.name) else {}
+    return EncoderSettings(name or settings.name, dict(kept if params is None else params))
+
+
+def _check_text(text: Any) -> None:
+    if not isinstance(text, str) or not text.strip():
+        raise DataError("A text to search for must have at least one word. Got none.")
+
+
+def _project(snapshot: Snapshot, text: str | None, image: Any) -> Floats:
+    """The real-valued vector of a text or an image."""
+    if text is None:
+        return snapshot.project("image", image)
+    _check_text(text)
+    return snapshot.project("text", text.strip())
+
+
+def _check_code(snapshot: Snapshot, code: bytes) -> Floats:
+    n_bits = snapshot.state.n_bits
+    if not isinstance(code, bytes | bytearray) or len(code) != n_bits // 8:
+        raise DataError(f"A code of this collection must be {n_bits // 8} bytes. Got {code!r} instead.")
+    return bits.unpack(np.frombuffer(bytes(code), np.uint8)[None], n_bits)[0].astype(np.float64)
+
+
+def _code_of(snapshot: Snapshot, id: int) -> Floats:
+    if id not in snapshot.index:
+        raise DataError(f"An item to search by must be in the collection and have a code. Id {id} has none.")
+    return bits.unpack(snapshot.index.get(np.array([id], np.int64)), snapshot.state.n_bits)[0].astype(np.float64)
+
+
+def _sql_id(id: Any) -> int | None:
+    """An id as SQLite takes it; None, which no item has, for anything else."""
+    is_whole = isinstance(id, int | np.integer) and not isinstance(id, bool)
+    return int(id) if is_whole and abs(id) <= HIGHEST else None
+
+
+def _size(path: Path) -> int:
+    with suppress(OSError):  # a writer may just have removed it
+        return path.stat().st_size
+    return 0

@@ -1,95 +1,193 @@
-"""From images and texts to features: encoders fitted once, features kept batch by batch.
+"""From images and texts to features: encoders are fitted once, features are cached batch by batch.
 
-A fitted encoder lies in a file named after what it was made from: its settings and the content it was fitted on. A call
-that was cut off therefore finds what it had fitted, and features that were made with it, when it is made again.
+The file of a fitted encoder is named after its settings and the content it was fitted on. When a call was interrupted,
+the next one therefore finds the encoders and features that are already made.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fusehash import __version__
-from fusehash.collection.database import Database
-from fusehash.collection.entries import Entry, UnreadableError
-from fusehash.collection.features import Features
-from fusehash.collection.items import Progress
-from fusehash.errors import FusehashError
+from fusehash import __version__, extras, sqlite
+from fusehash.collection.items import CollectionError, CorruptCollectionError, Entry, Progress, UnreadableError
+from fusehash.collection.store import EncoderSettings
+from fusehash.errors import FusehashError, MissingPackageError
 from fusehash.numerics.parallel import n_cores
+from fusehash.sqlite import Database
 
-VIEWS = ("image", "text")
 FIT_IMAGES = 1000  # images that an encoder is fitted on; more do not change a vocabulary
 BATCH_ITEMS, BATCH_BYTES = 256, 64 << 20
 BATCH_TEXTS = 1024
-THUMBNAIL_SOURCE = 512  # pixels a side that a thumbnail needs at most to be made from
+THUMBNAIL_SOURCE = 512  # pixels per side that a thumbnail is made from at most
+QUERY_CONTENTS = 500  # contents per SQL query
+FEATURES = sqlite.FileKind(
+    name=lambda path: f"The feature cache {path}",
+    application_id=0x46484645,  # "FHFE"
+    format=1,
+    schema=(
+        "CREATE TABLE feature (number INTEGER PRIMARY KEY, encoder TEXT NOT NULL, content BLOB NOT NULL, row BLOB)",
+        "CREATE UNIQUE INDEX by_content ON feature (encoder, content)",
+    ),
+    unavailable=CollectionError,
+    corrupt=CorruptCollectionError,
+    settings=("synchronous=NORMAL",),
+)
+
+Floats32 = NDArray[np.float32]
+Views = dict[str, Floats32]
+Encoders = dict[str, "FittedEncoder"]
 
 
 @dataclass(frozen=True)
-class EncoderSettings:
-    """An encoder by name, with its parameters."""
-
-    name: str
-    params: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Fitted:
+class FittedEncoder:
     """An encoder and the fingerprint of what it was made from."""
 
     fingerprint: str
     encoder: Any
-
-    @property
-    def width(self) -> int:
-        return int(self.encoder.n_features_)
 
 
 def fingerprint(*parts: Any) -> str:
     """A short name for anything made of JSON values, bytes and views of bytes."""
     digest = hashlib.blake2b(digest_size=10)
     for part in (__version__, *parts):
-        plain = isinstance(part, bytes | memoryview)
-        encoded = part if plain else json.dumps(part, sort_keys=True).encode()
+        is_plain = isinstance(part, bytes | memoryview)
+        encoded = part if is_plain else json.dumps(part, sort_keys=True).encode()
         digest.update(len(encoded).to_bytes(8, "little"))
         digest.update(encoded)
     return digest.hexdigest()
 
 
+def order_of(key: str, purpose: str = "") -> bytes:
+    """What keys are sorted by to take a sample: the same for every collection and generation."""
+    return hashlib.blake2b(f"{purpose}{key}".encode(), digest_size=8).digest()
+
+
 def encoder_file(folder: Path, view: str, name: str) -> Path:
-    """Where a fitted encoder lies."""
+    """The file of a fitted encoder."""
     return folder / f"{view}-{name}.encoder"
 
 
-def load_encoder(folder: Path, view: str, name: str) -> Fitted:
+def load_encoder(folder: Path, view: str, name: str) -> FittedEncoder:
     """A fitted encoder of a collection."""
     from fusehash import encoders
 
-    return Fitted(name, encoders.load(encoder_file(folder, view, name)))
+    return FittedEncoder(name, encoders.load(encoder_file(folder, view, name)))
 
 
-class Encoding:
-    """Makes the features of entries; what cannot be read ends in ``entry.problem``."""
+class FeatureCache:
+    """features.db: (encoder, content) -> features, or nothing if the encoder cannot read the content.
 
-    def __init__(self, folder: Path, items: Database, features: Features, report: Progress) -> None:
-        self._folder, self._items, self._features, self._report = folder, items, features, report
+    Only writers use it. It may be deleted at any time. Every batch is committed by itself.
+    """
 
-    def fit_images(self, settings: EncoderSettings, entries: Sequence[Entry]) -> tuple[Fitted, int] | None:
-        """An encoder fitted on a sample of the images, and how many; None where no image can be read."""
-        chosen = sorted((entry for entry in entries if entry.wants_image), key=lambda entry: _shuffled(entry.key))
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._database: Database | None = None
+
+    def missing(self, encoder: str, contents: Iterable[bytes]) -> set[bytes]:
+        """The contents that the encoder has not encoded yet."""
+        asked = set(contents)
+        return asked - self._rows(encoder, asked, "content, NULL").keys()
+
+    def put(self, encoder: str, contents: Sequence[bytes], rows: Floats32) -> None:
+        """Store the features of one batch; a row of NaN is content that cannot be read."""
+        blobs = [np.ascontiguousarray(row, "<f4").tobytes() if np.isfinite(row).all() else None for row in rows]
+        values = [(encoder, content, blob) for content, blob in zip(contents, blobs, strict=True)]
+        with self._open().writing() as database:
+            database.executemany("INSERT OR REPLACE INTO feature VALUES (NULL, ?, ?, ?)", values)
+
+    def matrix(self, encoder: str, contents: Sequence[bytes | None], width: int) -> Floats32:
+        """One row of features per content; NaN without content or features."""
+        matrix = np.full((len(contents), width), np.nan, dtype=np.float32)
+        rows = self._rows(encoder, {content for content in contents if content is not None}, "content, row")
+        for i, content in enumerate(contents):
+            blob = None if content is None else rows.get(content)
+            if blob is not None and len(blob) == 4 * width:
+                matrix[i] = np.frombuffer(blob, "<f4")
+        return matrix
+
+    def keep_only(self, encoders: set[str]) -> None:
+        """Delete the features of all other encoders."""
+        marks = ", ".join("?" * len(encoders))
+        with contextlib.suppress(CollectionError), self._open().writing() as database:
+            database.execute(f"DELETE FROM feature WHERE encoder NOT IN ({marks})", tuple(encoders))
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+
+    def _rows(self, encoder: str, contents: set[bytes], columns: str) -> dict[bytes, bytes | None]:
+        asked, rows = sorted(contents), {}
+        try:
+            with self._open().reading() as database:
+                for start in range(0, len(asked), QUERY_CONTENTS):
+                    part = asked[start : start + QUERY_CONTENTS]
+                    marks = ", ".join("?" * len(part))
+                    query = f"SELECT {columns} FROM feature WHERE encoder = ? AND content IN ({marks})"
+                    rows.update(dict(database.execute(query, (encoder, *part)).fetchall()))
+        except CorruptCollectionError:
+            self._recreate()
+            return {}
+        return rows
+
+    def _open(self) -> Database:
+        """The open file; a missing or damaged one is made again, since nothing in it is the only copy."""
+        if self._database is not None:
+            return self._database
+        if self._path.exists():
+            with contextlib.suppress(CorruptCollectionError):
+                self._database = Database(self._path, FEATURES)
+                with self._database.reading() as database:
+                    tables = {sql for (sql,) in database.execute("SELECT sql FROM sqlite_master")}
+                if tables == set(FEATURES.schema):
+                    return self._database
+        return self._recreate()
+
+    def _recreate(self) -> Database:
+        self.close()
+        try:
+            for suffix in ("", "-wal", "-shm"):
+                self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+        except OSError as error:
+            raise CollectionError(f"{self._path} could not be replaced: {error.strerror}.") from error
+        sqlite.create(self._path, FEATURES)
+        self._database = Database(self._path, FEATURES)
+        return self._database
+
+
+class ItemEncoder:
+    """Makes thumbnails and features of entries; sets `entry.problem` if an image cannot be read."""
+
+    def __init__(self, folder: Path, items: Database, features: FeatureCache, progress: Progress) -> None:
+        self._folder, self._items, self._features, self._progress = folder, items, features, progress
+
+    def check_packages(self, entries: Iterable[Entry]) -> None:
+        """Raise once, before anything is read, if there are images and the package that opens them is missing."""
+        if any(entry.wants_image for entry in entries):
+            extras.require("PIL", "Reading images")
+
+    def fit_images(self, settings: EncoderSettings, entries: Sequence[Entry]) -> tuple[FittedEncoder, int] | None:
+        """An encoder fitted on a sample of the images, and the size of the sample; None without readable images."""
+        candidates = sorted((entry for entry in entries if entry.wants_image), key=lambda entry: order_of(entry.key))
         contents: list[bytes] = []
         sources: list[Any] = []
-        for number, entry in enumerate(chosen):
+        for i, entry in enumerate(candidates):
             if len(sources) == FIT_IMAGES:
                 break
-            self._report(number, min(len(chosen), FIT_IMAGES), "reading images to learn features from")
+            self._progress(i, min(len(candidates), FIT_IMAGES), "reading images to learn features from")
             data = self._content(entry)
             if data is not None:
                 contents.append(entry.image or b"")
@@ -98,51 +196,53 @@ class Encoding:
             return None
         return self._fit("image", settings, sources, contents), len(sources)
 
-    def fit_texts(self, settings: EncoderSettings, entries: Sequence[Entry]) -> Fitted | None:
-        """An encoder fitted on all texts; None where there are none."""
+    def fit_texts(self, settings: EncoderSettings, entries: Sequence[Entry]) -> FittedEncoder | None:
+        """An encoder fitted on all texts; None without texts."""
         texts = [entry.text for entry in entries if entry.text is not None]
         return self._fit("text", settings, texts, [text.encode() for text in texts]) if texts else None
 
-    def texts(self, entries: Sequence[Entry], fitted: Fitted) -> None:
-        """See to it that the features of all texts are known."""
+    def encode(self, entries: Sequence[Entry], encoders: Encoders) -> None:
+        """Make all features that are missing from the cache."""
+        self._encode_images(entries, encoders.get("image"))
+        if "text" in encoders:
+            self._encode_texts(entries, encoders["text"])
+
+    def _encode_texts(self, entries: Sequence[Entry], fitted: FittedEncoder) -> None:
         by_content = {entry.text_content: entry.text for entry in entries if entry.text is not None}
         missing = sorted(self._features.missing(fitted.fingerprint, (c for c in by_content if c is not None)))
         for start in range(0, len(missing), BATCH_TEXTS):
-            self._report(start, len(missing), "encoding texts")
-            some = missing[start : start + BATCH_TEXTS]
-            self._features.put(fitted.fingerprint, some, fitted.encoder.transform([by_content[c] for c in some]))
+            self._progress(start, len(missing), "encoding texts")
+            batch = missing[start : start + BATCH_TEXTS]
+            self._features.put(fitted.fingerprint, batch, fitted.encoder.transform([by_content[c] for c in batch]))
 
-    def images(self, entries: Sequence[Entry], fitted: Fitted | None) -> None:
-        """See to it that the thumbnails of all images, and with an encoder their features, are known."""
-        wanted = [entry for entry in entries if entry.wants_image]
+    def _encode_images(self, entries: Sequence[Entry], fitted: FittedEncoder | None) -> None:
+        """Make thumbnails and, with an encoder, features."""
+        pictured = [entry for entry in entries if entry.wants_image]
+        missing: set[bytes] = set()
         if fitted is not None:
-            known = [entry.image for entry in wanted if entry.stored and entry.image is not None]
-            missing = self._features.missing(fitted.fingerprint, known)
-            wanted = [entry for entry in wanted if not entry.stored or entry.image in missing]
-        else:
-            wanted = [entry for entry in wanted if not entry.stored]
+            stored = [entry.image for entry in pictured if entry.stored and entry.image is not None]
+            missing = self._features.missing(fitted.fingerprint, stored)
+        pictured = [entry for entry in pictured if not entry.stored or entry.image in missing]
         done = 0
-        for batch in self._batches(wanted):
-            self._report(done, len(wanted), "encoding images")
-            self._keep_thumbnails(batch)
+        for batch in self._batches(pictured):
+            self._progress(done, len(pictured), "encoding images")
+            self._make_thumbnails(batch)
             if fitted is not None:
-                self._encode(batch, fitted)
+                self._encode_batch(batch, fitted)
             done += len(batch)
 
-    def _fit(self, view: str, settings: EncoderSettings, sources: list[Any], contents: list[bytes]) -> Fitted:
+    def _fit(self, view: str, settings: EncoderSettings, sources: list[Any], contents: list[bytes]) -> FittedEncoder:
         from fusehash import encoders
 
         name = fingerprint(view, settings.name, settings.params, *contents)
         path = encoder_file(self._folder, view, name)
         if path.exists():
-            try:
-                return Fitted(name, encoders.load(path))
-            except FusehashError:
-                pass  # made anew below
-        self._report(0, 1, f"learning {view} features")
-        encoder = encoders.make(settings.name, modality=view, **settings.params).fit(sources, progress=self._report)
+            with contextlib.suppress(FusehashError):  # a damaged file is made again
+                return FittedEncoder(name, encoders.load(path))
+        self._progress(0, 1, f"learning {view} features")
+        encoder = encoders.make(settings.name, modality=view, **settings.params).fit(sources, progress=self._progress)
         encoders.save(encoder, path)
-        return Fitted(name, encoder)
+        return FittedEncoder(name, encoder)
 
     def _batches(self, entries: Sequence[Entry]) -> Iterator[list[tuple[Entry, bytes]]]:
         """Entries with the content of their images, a limited number of bytes at a time."""
@@ -161,7 +261,7 @@ class Encoding:
             yield batch
 
     def _content(self, entry: Entry) -> bytes | None:
-        """The image of an entry. Of a stored one whose file has changed or is gone, the thumbnail stands in for it."""
+        """The image of an entry. If the file of a stored one has changed or is gone, its thumbnail replaces it."""
         before = entry.image, entry.size, entry.mtime
         try:
             data = entry.read()
@@ -173,51 +273,55 @@ class Encoding:
                 return None
         entry.image, entry.size, entry.mtime = before
         with self._items.reading() as database:
-            found = database.execute("SELECT jpeg FROM thumbnail WHERE image = ?", (entry.image,)).fetchone()
-        return None if found is None else bytes(found[0])
+            row = database.execute("SELECT jpeg FROM thumbnail WHERE image = ?", (entry.image,)).fetchone()
+        return None if row is None else bytes(row[0])
 
-    def _keep_thumbnails(self, batch: list[tuple[Entry, bytes]]) -> None:
-        """Make and keep the thumbnails that are not there yet; images that cannot be opened leave the batch."""
+    def _make_thumbnails(self, batch: list[tuple[Entry, bytes]]) -> None:
+        """Store the thumbnails that are missing; images that cannot be opened leave the batch."""
         with self._items.reading() as database:
             query = "SELECT width, height FROM thumbnail WHERE image = ?"
-            known = {entry.image: database.execute(query, (entry.image,)).fetchone() for entry, _ in batch}
-        fresh = {entry.image: data for entry, data in batch if known[entry.image] is None}
+            stored = {entry.image: database.execute(query, (entry.image,)).fetchone() for entry, _ in batch}
+        new = {entry.image: data for entry, data in batch if stored[entry.image] is None}
         with ThreadPoolExecutor(n_cores()) as pool:
-            made = dict(zip(fresh, pool.map(self._try_thumbnail, fresh.values()), strict=True))
-        rows = [(image, *found) for image, found in made.items() if isinstance(found, tuple)]
+            made = dict(zip(new, pool.map(_try_thumbnail, new.values()), strict=True))
+        rows = [(image, *result) for image, result in made.items() if isinstance(result, tuple)]
         if rows:
             with self._items.writing() as database:
                 database.executemany("INSERT OR IGNORE INTO thumbnail VALUES (?, ?, ?, ?)", rows)
         for entry, _ in batch:
-            found = known[entry.image] or made[entry.image]
-            if isinstance(found, str):
-                entry.problem, entry.image = found, None
+            result = stored[entry.image] or made[entry.image]
+            if isinstance(result, str):
+                entry.problem, entry.image = result, None
             else:
-                entry.width, entry.height = found[:2]
+                entry.width, entry.height = result[:2]
         batch[:] = [(entry, data) for entry, data in batch if entry.problem is None]
 
-    def _try_thumbnail(self, data: bytes) -> tuple[int, int, bytes] | str:
-        from fusehash.encoders import reading
-
-        try:
-            image = reading.open_image(data, side=THUMBNAIL_SOURCE)
-            return *_full_size(data, image), reading.thumbnail(image)
-        except FusehashError as error:
-            return str(error)
-
-    def _encode(self, batch: list[tuple[Entry, bytes]], fitted: Fitted) -> None:
-        """Make and keep the features of one batch."""
+    def _encode_batch(self, batch: list[tuple[Entry, bytes]], fitted: FittedEncoder) -> None:
+        """Store the features of one batch of images."""
         missing = self._features.missing(fitted.fingerprint, (entry.image for entry, _ in batch if entry.image))
-        fresh = {entry.image: data for entry, data in batch if entry.image in missing}
-        sentences: dict[bytes | None, str] = {}
-        if fresh:
-            contents = [content for content in fresh if content is not None]
-            rows = np.asarray(fitted.encoder.transform([fresh[content] for content in contents]))
-            sentences = {contents[place]: told for place, told in fitted.encoder.problems_.items()}
+        new = {entry.image: data for entry, data in batch if entry.image in missing}
+        problems: dict[bytes | None, str] = {}
+        if new:
+            contents = [content for content in new if content is not None]
+            rows = np.asarray(fitted.encoder.transform([new[content] for content in contents]))
+            problems = {contents[i]: problem for i, problem in fitted.encoder.problems_.items()}
             self._features.put(fitted.fingerprint, contents, rows)
         for entry, _ in batch:
-            if entry.image in sentences:
-                entry.problem, entry.image = sentences[entry.image], None
+            if entry.image in problems:
+                entry.problem, entry.image = problems[entry.image], None
+
+
+def _try_thumbnail(data: bytes) -> tuple[int, int, bytes] | str:
+    """Width, height and thumbnail of an image, or why it cannot be opened."""
+    from fusehash.encoders import reading
+
+    try:
+        image = reading.open_image(data, side=THUMBNAIL_SOURCE)
+        return *_full_size(data, image), reading.thumbnail(image)
+    except MissingPackageError:
+        raise
+    except FusehashError as error:
+        return str(error)
 
 
 def _full_size(data: bytes, opened: Any) -> tuple[int, int]:
@@ -228,7 +332,3 @@ def _full_size(data: bytes, opened: Any) -> tuple[int, int]:
         width, height = file.size
     turned = abs(opened.width * height - opened.height * width) > abs(opened.width * width - opened.height * height)
     return (height, width) if turned else (width, height)
-
-
-def _shuffled(key: str) -> bytes:
-    return hashlib.blake2b(key.encode(), digest_size=8).digest()

@@ -1,40 +1,53 @@
-"""Generations of codes: a model, its encoders and the codes of all items. One is in force; others are kept beside it.
+"""Generations: a model, its encoders and the codes of all items. One is current; others are kept in the same folder.
 
-In items.db, `state` and `code` are what is in force. `generation` holds the state of each one that is kept, and
-`generation_code` its codes with what every code was made from, so that items which came, changed or went since can be
-told from the others when it comes into force. A switch exchanges the two inside one transaction: whoever reads sees
-either all of the one generation or all of the other.
+In items.db, `state` and `code` are the current generation. `generation` holds the state of each other generation and
+`generation_code` its codes, each with a hash of the content it was made from. Building a generation holds no lock that
+a writer needs until its last step. A switch encodes the items that came or changed since, then exchanges the two
+generations in one transaction: a reader sees one generation or the other, never a mixture.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import sqlite3
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from fusehash.collection.database import CorruptCollectionError
-from fusehash.collection.entries import Entry
-from fusehash.collection.store import GENERATIONS, State, digest_of
+from fusehash.collection import store
+from fusehash.collection.changes import ItemChange, describe
+from fusehash.collection.items import Entry
+from fusehash.collection.store import CollectionSettings, CollectionState
+from fusehash.collection.training import held_out_quality
+from fusehash.errors import DataError, FusehashError
+from fusehash.files import sync_folder
+from fusehash.sqlite import DamageError, WriterLock
 
 
 @dataclass(frozen=True)
 class Generation:
-    """What `Collection.generations` tells.
+    """One generation of a collection, as `Collection.generations` returns it.
 
-    number : counts up; what `switch` and `drop` take.
-    in_force : searches are answered from it.
-    before : was in force before the one that is; `switch(back=True)` goes there.
-    made : when it was learned, ISO 8601.
-    codes : items that have a code in it.
-    quality : pair AUC on held-out pairs, learned without labels (see `quality.py`); None where it was not measured.
-    bytes : of its codes, and of its model and encoders (which generations may share).
+    Attributes
+    ----------
+    number : int
+        Counts up; `Collection.switch` and `Collection.drop` take it.
+    current, previous : bool
+        Whether searches use it, and whether it was current before; `switch(back=True)` goes there.
+    made : str
+        When its model was trained, in ISO 8601.
+    codes, n_bits, random_state, image_encoder, text_encoder
+        Number of codes, and the settings; an encoder is "" if no item has its view.
+    quality : float or None
+        Mean pair AUC on held-out pairs, without labels; None if it was not measured.
+    bytes : int
+        Size of its codes, model and encoders. Generations may share encoders.
     """
 
     number: int
-    in_force: bool
-    before: bool
+    current: bool
+    previous: bool
     made: str
     codes: int
     n_bits: int
@@ -45,86 +58,171 @@ class Generation:
     bytes: int
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as JSON can hold."""
+        """The generation as JSON values."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
-class Code:
-    """The code of an item in a generation (None: it has none), what it was made from, and if the model has seen it."""
+class KeptCode:
+    """The code of an item in a generation (None: it has none), and what it was made from."""
 
     content: bytes
     code: bytes | None
     trained: bool
 
 
-def builder_lock(folder: Path) -> Path:
-    """The file that is locked by who builds a generation; there from the first time on."""
-    return folder / "builder.lock"
+class GenerationChange(ItemChange):
+    """One call that builds, switches or drops a generation."""
+
+    def build(
+        self, entries: Sequence[Entry], settings: CollectionSettings, *, measure: bool, writer: WriterLock
+    ) -> None:
+        """Learn a generation from these entries; the caller holds the builder lock."""
+        old_settings, old_state = self._settings, self.state
+        old_quality = old_state.quality
+        contents = [_content_of(entry) for entry in entries]  # before encoders mark images that they cannot read
+        self._settings = settings
+        learned = self._learn(entries, must_train=True, fit_images=settings.image != old_settings.image)
+        quality = None
+        if measure:
+            quality = held_out_quality(entries, learned.encoders, self._features, settings, self._progress)
+            if old_quality is None:  # measure the current generation too, to have something to compare with
+                with contextlib.suppress(FusehashError, OSError):  # its encoders may be lost
+                    encoders = self._load(old_state).encoders
+                    old_quality = held_out_quality(entries, encoders, self._features, old_settings, self._progress)
+        codes = {
+            entry.id: KeptCode(content, code, code is not None)
+            for entry, content, code in zip(entries, contents, self._codes(entries, learned), strict=True)
+            if entry.id is not None
+        }
+        self._progress(0, 1, "writing")
+        sync_folder(self._folder)  # the files that the transaction is about to name
+        with writer:
+            with self._items.writing() as database:
+                current = CollectionState.read(database)
+                if current.model == old_state.model:
+                    current = replace(current, quality=old_quality)
+                self.state = replace(current, newest=current.newest + 1)
+                self.state.write(database)
+                new = CollectionState(settings.n_bits, generation=self.state.newest, settings=asdict(settings))
+                _keep(database, describe(new, learned, quality=quality), codes)
+            self._remove_unused_files()  # also those of interrupted builds
+        self._report.generation = self.state.newest
+        self._report.unchanged = len(entries)
+
+    def switch(self, entries: Sequence[Entry], number: int | None, *, back: bool) -> None:
+        """Make a kept generation current, with codes of all current items; keep the one that was."""
+        with self._items.reading() as database:
+            target = self._choose(store.kept_states(database), number, back)
+            kept = _read_codes(database, target)
+            current = dict(database.execute("SELECT id, code FROM code").fetchall())
+        stored = {entry.id: entry for entry in entries if entry.id is not None}
+        contents = {id: _content_of(entry) for id, entry in stored.items()}
+        old = {id: KeptCode(contents[id], current.get(id), entry.trained) for id, entry in stored.items()}
+        stale = {id: e for id, e in stored.items() if id not in kept or kept[id].content != contents[id]}
+        learned = self._load(target)
+        if stale:
+            self._encoder.encode(list(stale.values()), learned.encoders)
+        encoded = dict(zip(stale, self._codes(list(stale.values()), learned), strict=True))
+        new = {
+            id: KeptCode(content, encoded[id], False) if id in encoded else kept[id] for id, content in contents.items()
+        }
+        self._progress(0, 1, "writing")
+        with self._items.writing() as database:
+            _forget(database, target.generation)
+            if self.state.model:
+                _keep(database, replace(self.state, settings=asdict(self._settings)), old)
+            _make_current(database, new, old)
+            revision, newest = self.state.revision + 1, self.state.newest
+            previous = self.state.generation if self.state.model else 0
+            self.state = replace(_counted(target, new), revision=revision, newest=newest, previous=previous)
+            self.state.write(database)
+        self._report.generation = target.generation
+        self._report.changed, self._report.unchanged = len(stale), len(entries) - len(stale)
+
+    def drop(self, number: int) -> None:
+        """Remove a generation and its files."""
+        if number == self.state.generation:
+            raise DataError(f"Generation {number} is current and cannot be dropped; switch to another one first.")
+        with self._items.writing() as database:
+            self._choose(store.kept_states(database), number, back=False)
+            _forget(database, number)
+            if self.state.previous == number:
+                self.state = replace(self.state, previous=0)
+                self.state.write(database)
+        self._report.generation = self.state.generation
+        self.remove_unused_files()
+
+    def _choose(self, kept: Sequence[CollectionState], number: int | None, back: bool) -> CollectionState:
+        """The kept generation of a number, the previous one, or the newest one."""
+        by_number = {state.generation: state for state in kept}
+        numbers = ", ".join(map(str, by_number)) or "none"
+        if back:
+            if self.state.previous not in by_number:
+                raise DataError("There is no generation to go back to: none was current before, or it was dropped.")
+            return by_number[self.state.previous]
+        if number is None:
+            newer = [state for state in kept if state.generation > self.state.generation]
+            if not newer:
+                raise DataError(
+                    f"There is no newer generation to switch to; build one, or name one that is kept ({numbers})."
+                )
+            return newer[-1]
+        if number == self.state.generation:
+            raise DataError(f"Generation {number} is current already.")
+        if number not in by_number:
+            raise DataError(f"The generation must be one that is kept ({numbers}). Got {number}.")
+        return by_number[number]
 
 
-def content_of(entry: Entry) -> bytes:
-    """A short name for what the code of an entry is made from."""
+def _content_of(entry: Entry) -> bytes:
+    """Hash of what the code of an entry is made from."""
     digest = hashlib.blake2b(digest_size=12)
     for part in (entry.image, entry.text_content):
         digest.update(b"-" if part is None else b"+" + part)
     return digest.digest()
 
 
-def kept(database: sqlite3.Connection, where: Path) -> list[State]:
-    """The states of all that is kept beside what is in force, by number."""
-    if not _there(database):
-        return []
-    rows = database.execute("SELECT content, checksum FROM generation ORDER BY number").fetchall()
-    return [State.unpacked(row, where) for row in rows]
+def _counted(state: CollectionState, codes: dict[int, KeptCode]) -> CollectionState:
+    """A state with the count and the digest of its codes."""
+    pairs = [(id, row.code) for id, row in codes.items() if row.code is not None]
+    return replace(state, codes=len(pairs), digest=store.digest_of(pairs))
 
 
-def codes_of(database: sqlite3.Connection, state: State, where: Path) -> dict[int, Code]:
+def _read_codes(database: sqlite3.Connection, state: CollectionState) -> dict[int, KeptCode]:
     """The codes of a kept generation by id, checked."""
     query = "SELECT id, content, code, trained FROM generation_code WHERE number = ?"
-    found = {id: Code(content, code, bool(trained)) for id, content, code, trained in
-             database.execute(query, (state.number,))}  # fmt: skip
-    codes = [(id, row.code) for id, row in found.items() if isinstance(row.code, bytes)]
-    whole = len(codes) == state.codes and all(len(code) == state.n_bits // 8 for _, code in codes)
-    if not whole or digest_of(codes) != state.digest:
-        raise CorruptCollectionError(
-            f"The collection {where} is corrupt: codes of generation {state.number} are missing or damaged; "
-            "what is in force is not touched by it."
+    rows = database.execute(query, (state.generation,))
+    codes = {id: KeptCode(content, code, bool(trained)) for id, content, code, trained in rows}
+    pairs = [(id, row.code) for id, row in codes.items() if isinstance(row.code, bytes)]
+    is_whole = len(pairs) == state.codes and all(len(code) == state.n_bits // 8 for _, code in pairs)
+    if not is_whole or store.digest_of(pairs) != state.digest:
+        raise DamageError(
+            f"codes of generation {state.generation} are missing or damaged; the current generation is intact"
         )
-    return found
+    return codes
 
 
-def keep(database: sqlite3.Connection, state: State, codes: dict[int, Code]) -> None:
-    """Keep a generation beside what is in force."""
-    if not _there(database):
-        for table in GENERATIONS:
+def _keep(database: sqlite3.Connection, state: CollectionState, codes: dict[int, KeptCode]) -> None:
+    """Write a generation next to the current one."""
+    if not store.has_generations(database):
+        for table in store.GENERATION_TABLES:
             database.execute(table)
-    database.execute("INSERT OR REPLACE INTO generation VALUES (?, ?, ?)", (state.number, *state.packed()))
-    rows = ((state.number, id, row.content, row.code, row.trained) for id, row in codes.items())
+    row = (state.generation, *_counted(state, codes).pack())
+    database.execute("INSERT OR REPLACE INTO generation VALUES (?, ?, ?)", row)
+    rows = ((state.generation, id, kept.content, kept.code, kept.trained) for id, kept in codes.items())
     database.executemany("INSERT INTO generation_code VALUES (?, ?, ?, ?, ?)", rows)
 
 
-def forget(database: sqlite3.Connection, number: int) -> None:
-    """Keep a generation no longer."""
+def _forget(database: sqlite3.Connection, number: int) -> None:
     database.execute("DELETE FROM generation_code WHERE number = ?", (number,))
     database.execute("DELETE FROM generation WHERE number = ?", (number,))
 
 
-def put_in_force(database: sqlite3.Connection, codes: dict[int, Code], before: dict[int, Code]) -> None:
-    """Write codes in the place of those that were in force before."""
+def _make_current(database: sqlite3.Connection, new: dict[int, KeptCode], old: dict[int, KeptCode]) -> None:
+    """Replace the current codes, and which items the model was trained with."""
     database.execute("DELETE FROM code")
-    written = ((id, row.code) for id, row in codes.items() if row.code is not None)
-    database.executemany("INSERT INTO code VALUES (?, ?)", written)
-    marks = ((row.trained, id) for id, row in codes.items() if row.trained != before[id].trained)
+    rows = ((id, kept.code) for id, kept in new.items() if kept.code is not None)
+    database.executemany("INSERT INTO code VALUES (?, ?)", rows)
+    marks = ((kept.trained, id) for id, kept in new.items() if kept.trained != old[id].trained)
     database.executemany("UPDATE item SET trained = ? WHERE id = ?", marks)
-
-
-def counted(codes: dict[int, Code]) -> tuple[int, int]:
-    """How many items have a code, and the digest of these codes."""
-    there = [(id, row.code) for id, row in codes.items() if row.code is not None]
-    return len(there), digest_of(there)
-
-
-def _there(database: sqlite3.Connection) -> bool:
-    query = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'generation'"
-    return bool(database.execute(query).fetchone()[0])

@@ -1,17 +1,43 @@
-"""What goes into a collection and what comes out: plain records."""
+"""What goes into a collection and what comes out of it.
+
+`NewItem` (from datasets.folders) is what callers give, `Entry` is the same item while it is compared and written,
+`Item` is what readers see, and `Hit` is an `Item` with its place in a result.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import stat
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
+
+from fusehash.datasets.folders import NewItem, content_hash
+from fusehash.errors import DataError, FusehashError
+
+MAX_BYTES = 1 << 28  # of an image file
+# A file that changed less than this before it was read may change again without another modification time.
+_SETTLED_NS = 2_000_000_000
 
 Progress = Callable[[int, int, str], None]
 
 
+class CollectionError(FusehashError, OSError):
+    """A collection cannot be reached or written now; its content is unharmed."""
+
+
+class CorruptCollectionError(FusehashError):
+    """A folder is not an intact fusehash collection."""
+
+
+class UnreadableError(Exception):
+    """An image cannot be read; the message goes into the report."""
+
+
 @dataclass(frozen=True)
 class Item:
-    """An item of a collection. ``id`` is never given to another item, even after this one is removed."""
+    """An item of a collection. An id is never used again; width and height are in pixels, 0 without an image."""
 
     id: int
     key: str
@@ -24,12 +50,18 @@ class Item:
 
 @dataclass(frozen=True)
 class Hit:
-    """An item that a search has found.
+    """One result of a search.
 
-    distance : bits in which its code differs from the query's.
-    score : from -1 to 1; the share of the query's weight on bits that agree, less that on bits that do not; for a text,
-        blended with how much of its words the item's text has (searching.py).
-    code : its packed code.
+    Attributes
+    ----------
+    id, item : int, Item
+        The item and its id.
+    distance : int
+        Number of bits in which its code differs from the code of the query.
+    score : float
+        From -1 to 1, higher is better; searching.py has the formula.
+    code : bytes
+        The packed code of the item.
     """
 
     id: int
@@ -40,7 +72,7 @@ class Hit:
 
 
 class Hits(list[Hit]):
-    """What a search has found, best first, the query's packed code, and the generation that all codes are of."""
+    """The results of a search, best first; `code` is that of the query, `generation` made all these codes."""
 
     code: bytes = b""
     generation: int = 0
@@ -50,10 +82,20 @@ class Hits(list[Hit]):
 class Report:
     """What a call that writes has done.
 
-    skipped : key -> one sentence, for what could not be used; an item whose image is broken is kept if it has a text.
-    notes : sentences about the whole.
-    ids : the ids of the items that were added or changed.
-    generation : the generation that was built or switched to, where one was.
+    Attributes
+    ----------
+    added, changed, removed, unchanged : int
+        Number of items.
+    trained, seconds : bool, float
+        Whether a model was trained, and how long the call took.
+    skipped : dict of str to str
+        Key -> why the item or its image cannot be used. An item with a broken image is kept if it has a text.
+    notes : list of str
+        Remarks about the whole collection.
+    ids : list of int
+        Ids of the items that were added or changed.
+    generation : int or None
+        The generation that was built or switched to.
     """
 
     added: int = 0
@@ -68,5 +110,113 @@ class Report:
     generation: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as JSON can hold."""
+        """The report as JSON values."""
         return asdict(self)
+
+
+@dataclass
+class Entry:
+    """An item while it is compared, encoded and written."""
+
+    key: str
+    text: str | None = None
+    labels: tuple[str, ...] = ()
+    path: Path | None = None  # the image file
+    data: bytes | None = None  # or the content of the image
+    image: bytes | None = None  # hash of the image's content; None before it is read, and without an image
+    width: int = 0
+    height: int = 0
+    size: int = 0  # of the file when it was read, like its modification time; 0 if they cannot be trusted
+    mtime: int = 0
+    id: int | None = None
+    built: bool = False  # added by build(), removed when a later build() does not name it
+    trained: bool = False  # the current model was trained with it
+    problem: str | None = None  # why its image cannot be used
+    stored: bool = False  # equal to what the collection holds; its image need not be read
+
+    @property
+    def wants_image(self) -> bool:
+        """Whether it has an image that is not known to be broken."""
+        return self.problem is None and (self.image is not None or self.path is not None or self.data is not None)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has neither a text nor a usable image."""
+        return self.text is None and self.image is None
+
+    @property
+    def text_content(self) -> bytes | None:
+        """Hash of the text."""
+        return None if self.text is None else content_hash(self.text.encode())
+
+    def read(self) -> bytes:
+        """Read the image as it is now; sets its hash, size and modification time."""
+        data = self.data
+        if data is None:
+            if self.path is None:
+                raise UnreadableError("there is no image file to read.")
+            try:
+                status = self.path.stat()
+                if not stat.S_ISREG(status.st_mode):  # a pipe or a device could block forever
+                    raise UnreadableError("the image must be a file. It is a folder, a pipe or a device.")
+                if status.st_size > MAX_BYTES:
+                    raise UnreadableError(f"the image file has {status.st_size:,} bytes, more than {MAX_BYTES:,}.")
+                data = self.path.read_bytes()
+            except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+                reason = error.strerror if isinstance(error, OSError) else error
+                raise UnreadableError(f"the image file cannot be read: {reason}.") from error
+            settled = time.time_ns() - status.st_mtime_ns > _SETTLED_NS
+            self.size, self.mtime = (status.st_size, status.st_mtime_ns) if settled else (0, 0)
+        self.image = content_hash(data)
+        return data
+
+    def is_same_file(self, stored: Entry) -> bool:
+        """Whether size and modification time show that the image is the stored one, without reading it."""
+        if self.path is None or not stored.mtime:
+            return False
+        try:
+            status = self.path.stat()
+        except OSError:
+            return False
+        return (status.st_size, status.st_mtime_ns) == (stored.size, stored.mtime)
+
+
+def check_items(items: Iterable[NewItem], skipped: dict[str, str], *, partial: bool = False) -> list[Entry]:
+    """Entries of new items; a duplicate key raises, an item without content is skipped.
+
+    With `partial`, items may lack an image and a text, which then stay as they are stored.
+    """
+    entries: dict[str, Entry] = {}
+    for item in items:
+        if not isinstance(item, NewItem):
+            raise DataError(f"Items must be of the type NewItem. Got {type(item).__name__} instead.")
+        if not isinstance(item.key, str) or not item.key.strip():
+            raise DataError(f"The key of an item must be a non-empty string. Got {item.key!r} instead.")
+        key = storable_text(item.key, "backslashreplace")  # different names stay different
+        if key in entries:
+            raise DataError(f"The keys of items must differ from each other. Got {key!r} more than once.")
+        if item.text is not None and not isinstance(item.text, str):
+            raise DataError(f"The text of {item.key!r} must be a string. Got {type(item.text).__name__} instead.")
+        if isinstance(item.labels, str) or not isinstance(item.labels, Iterable):
+            raise DataError(f"The labels of {item.key!r} must be several strings. Got {item.labels!r} instead.")
+        text = storable_text(item.text or "").strip() or None
+        labels = (storable_text(str(label)).strip() for label in item.labels)
+        entry = Entry(key, text, tuple(dict.fromkeys(label for label in labels if label)))
+        if isinstance(item.image, bytes | bytearray):
+            entry.data = bytes(item.image)
+        elif isinstance(item.image, str | Path):
+            entry.path = Path(item.image).absolute()
+        elif item.image is not None:
+            raise DataError(
+                f"The image of {item.key!r} must be a path or bytes. Got {type(item.image).__name__} instead."
+            )
+        if entry.text is None and item.image is None and not partial:
+            skipped[key] = "it has neither an image nor a text."
+            continue
+        entries[key] = entry
+    return list(entries.values())
+
+
+def storable_text(text: str, errors: str = "replace") -> str:
+    """Text without lone surrogates, which file names may have and UTF-8 cannot hold."""
+    return text.encode("utf-8", errors).decode()

@@ -1,4 +1,4 @@
-"""A collection at a glance: what it holds, groups of alike items, named by their words, and how codes use bits."""
+"""Overviews of a collection: counts, groups of similar items named by their words, and how the codes use their bits."""
 
 from __future__ import annotations
 
@@ -14,24 +14,19 @@ from fusehash import bits
 from fusehash.bits import Codes
 from fusehash.search.rows import Ids
 
-# Past this share of items that the model has not seen, a reindex is recommended.
-RECOMMEND_SHARE = 0.2
-SAMPLE = 5000  # codes that groups are looked for in; the others join the nearest
+RECOMMEND_SHARE = 0.2  # of items that are new to the model; with more, a reindex is recommended
+SAMPLE = 5000  # codes that are clustered; the others join the nearest cluster
 PAIRS = 200_000  # pairs of codes whose distances are counted
-WORDS, EXAMPLES = 4, 12
+WORDS, EXAMPLES = 4, 12  # per group
 _WORD = re.compile(r"[^\W\d_]{3,}")
-# Words that tell nothing.
-_COMMON = frozenset(
-    re.findall(
-        r"\w+",
-        "and are for from has her his its not one our out she that the their them there these they this two was were "
-        "with some you your other into over both also very",
-    )
+_STOP_WORDS = _WORD.findall(
+    "and are for from has her his its not one our out she that the their them there these they this two was were "
+    "with some you your other into over both also very"
 )
 
 
 def counts(database: sqlite3.Connection, *, trained: bool) -> dict[str, Any]:
-    """How many items there are of which kind, and whether it is time for a reindex."""
+    """How many items there are of each kind, and whether a reindex is recommended."""
     query = (
         "SELECT count(*), count(image), count(text), sum(image IS NOT NULL AND text IS NOT NULL), "
         "sum(problem IS NOT NULL), sum(NOT trained) FROM item"
@@ -43,48 +38,33 @@ def counts(database: sqlite3.Connection, *, trained: bool) -> dict[str, Any]:
     elif unseen > RECOMMEND_SHARE * total:
         advice = f"{unseen:,} of {total:,} items came after the codes were learned; a reindex is recommended."
     return {
-        "items": total,
-        "images": images,
-        "texts": texts,
-        "pairs": pairs,
-        "broken_images": broken,
-        "trained": trained,
-        "after_training": unseen if trained else 0,
-        "reindex_recommended": bool(advice),
-        "advice": advice,
-    }
+        "items": total, "images": images, "texts": texts, "pairs": pairs, "broken_images": broken, "trained": trained,
+        "after_training": unseen if trained else 0, "reindex_recommended": bool(advice), "advice": advice,
+    }  # fmt: skip
 
 
-def clusters(said: dict[int, set[str]], ids: Ids, codes: Codes, n_bits: int, count: int) -> list[dict[str, Any]]:
-    """Groups of alike codes, largest first: {"words", "examples" (ids, the most typical first), "size"}.
+def clusters(words: dict[int, set[str]], ids: Ids, codes: Codes, n_bits: int, count: int) -> list[dict[str, Any]]:
+    """Groups of similar codes, largest first: {"words", "examples" (ids, the most typical first), "size"}.
 
-    ``said``: the words of every item, from `words_of`.
+    `words` are the words of every item, from `words_of`.
     """
     if not len(ids):
         return []
     signs = bits.unpack(codes, n_bits).astype(np.float32)
     centers = _centers(signs, max(1, min(count, len(np.unique(codes, axis=0)), len(ids) // 5 + 1)))
-    nearest = np.concatenate(
-        [
-            np.argmax(signs[i : i + 4096] @ centers.T - 0.5 * (centers**2).sum(axis=1), axis=1)
-            for i in range(0, len(ids), 4096)
-        ]
-    )
-    everywhere = Counter(word for words in said.values() for word in words)
+    offsets, starts = 0.5 * (centers**2).sum(axis=1), range(0, len(ids), 4096)
+    nearest = np.concatenate([np.argmax(signs[i : i + 4096] @ centers.T - offsets, axis=1) for i in starts])
+    everywhere = Counter(word for item_words in words.values() for word in item_words)
     groups = []
     for number in range(len(centers)):
         members = np.flatnonzero(nearest == number)
         if not len(members):
             continue
         typical = members[np.argsort(-(signs[members] @ centers[number]), kind="stable")]
-        words = Counter(word for place in members for word in said.get(int(ids[place]), ()))
-        groups.append(
-            {
-                "words": _telling(words, everywhere, len(members), len(said)),
-                "examples": [int(ids[place]) for place in typical[:EXAMPLES]],
-                "size": len(members),
-            }
-        )
+        inside = Counter(word for row in members for word in words.get(int(ids[row]), ()))
+        named = _typical_words(inside, everywhere, len(members), len(words))
+        examples = [int(ids[row]) for row in typical[:EXAMPLES]]
+        groups.append({"words": named, "examples": examples, "size": len(members)})
     return sorted(groups, key=lambda group: (-group["size"], group["examples"]))
 
 
@@ -92,52 +72,48 @@ def code_stats(codes: Codes, n_bits: int) -> dict[str, Any]:
     """How the codes use their bits: means in [-1, 1], entropies, and the distances of random pairs."""
     if not len(codes):
         return {"codes": 0, "n_bits": n_bits, "distinct": 0, "bit_means": [], "bit_entropy": [], "distances": []}
-    ones = np.sum(
-        [np.unpackbits(codes[i : i + 65536], axis=1, bitorder="little").sum(0) for i in range(0, len(codes), 65536)], 0
-    )
-    share = ones / len(codes)
+    blocks = (bits.unpack(codes[i : i + 65536], n_bits) for i in range(0, len(codes), 65536))
+    means = np.sum([block.sum(axis=0, dtype=np.int64) for block in blocks], axis=0) / len(codes)
+    share = (1.0 + means) / 2.0
     with np.errstate(divide="ignore", invalid="ignore"):
         entropy = -np.nan_to_num(share * np.log2(share)) - np.nan_to_num((1 - share) * np.log2(1 - share))
     rng = np.random.default_rng(0)
-    one, two = rng.integers(0, len(codes), (2, PAIRS if len(codes) > 1 else 0))
-    one, two = one[one != two], two[one != two]
-    distances = np.bitwise_count(codes[one] ^ codes[two]).sum(axis=1)
+    left, right = rng.integers(0, len(codes), (2, PAIRS if len(codes) > 1 else 0))
+    left, right = left[left != right], right[left != right]
+    distances = np.bitwise_count(codes[left] ^ codes[right]).sum(axis=1)
     histogram = np.bincount(distances, minlength=n_bits + 1)
     return {
-        "codes": len(codes),
-        "n_bits": n_bits,
-        "distinct": len(np.unique(codes, axis=0)),
-        "bit_means": (2.0 * share - 1.0).round(4).tolist(),
-        "bit_entropy": entropy.round(4).tolist(),
-        "distances": (histogram / max(1, len(one))).round(6).tolist(),  # share of pairs at distance 0, 1, 2, ...
-    }
+        "codes": len(codes), "n_bits": n_bits, "distinct": len(np.unique(codes, axis=0)),
+        "bit_means": means.round(4).tolist(), "bit_entropy": entropy.round(4).tolist(),
+        "distances": (histogram / max(1, len(left))).round(6).tolist(),  # share of pairs at distance 0, 1, 2, ...
+    }  # fmt: skip
 
 
 def _centers(signs: Any, count: int) -> Any:
     from sklearn.cluster import KMeans
 
     rng = np.random.default_rng(0)
-    some = signs if len(signs) <= SAMPLE else signs[np.sort(rng.choice(len(signs), SAMPLE, replace=False))]
-    return KMeans(count, n_init=3, random_state=0).fit(some).cluster_centers_
+    sample = signs if len(signs) <= SAMPLE else signs[np.sort(rng.choice(len(signs), SAMPLE, replace=False))]
+    return KMeans(count, n_init=3, random_state=0).fit(sample).cluster_centers_
 
 
 def words_of(database: sqlite3.Connection, ids: Ids) -> dict[int, set[str]]:
     """The different words of every item's text and labels."""
-    wanted = set(ids.tolist())
+    coded = set(ids.tolist())
     rows: Iterable[tuple[int, str | None, str]] = database.execute("SELECT id, text, labels FROM item")
     return {
-        id: {word for word in _WORD.findall(f"{text or ''} {labels}".lower()) if word not in _COMMON}
+        id: {word for word in _WORD.findall(f"{text or ''} {labels}".lower()) if word not in _STOP_WORDS}
         for id, text, labels in rows
-        if id in wanted
+        if id in coded
     }
 
 
-def _telling(words: Counter[str], everywhere: Counter[str], size: int, total: int) -> list[str]:
-    """The words that occur in this group more often than elsewhere, weighed by how often."""
+def _typical_words(words: Counter[str], everywhere: Counter[str], size: int, total: int) -> list[str]:
+    """The words that are more frequent in this group than elsewhere, weighted by their frequency."""
 
     def weight(word: str) -> float:
         inside, outside = words[word] / size, (everywhere[word] - words[word] + 1) / (total - size + 2)
         return inside * float(np.log(max(inside / outside, 1e-9)))
 
-    often = [word for word in words if words[word] >= max(2, size // 50)] or list(words)
-    return sorted(often, key=lambda word: (-weight(word), word))[:WORDS]
+    frequent = [word for word in words if words[word] >= max(2, size // 50)] or list(words)
+    return sorted(frequent, key=lambda word: (-weight(word), word))[:WORDS]

@@ -1,148 +1,264 @@
-"""items.db, the truth about a collection: its items, their codes, and which model and encoders made these.
+"""The folder of a collection.
 
-    state      one row: what is in force, and how many codes there are
-    item       one row each; `image` is the hash of the image's content
-    code       the codes alone, so that opening a collection reads little
-    label      (name, id), for narrowing a search
-    thumbnail  by the hash of the image; one that no item points to is invisible and harmless
-    generation, generation_code    made when first needed: what is kept beside the codes in force (generations.py)
+    collection.json      the settings that the collection was created with; never changes
+    items.db             its items, their codes, and which model and encoders made these codes
+    features.db          cache of features, see encoding.py
+    model-*, image-*, text-*    the models and encoders that items.db names
+    writer.lock, builder.lock   held by the one writer and by the one builder of a generation
 
-The functions that write run inside a transaction that collection.py has begun.
+In items.db, `state` is one row: the current generation. `item.image` and `thumbnail.image` are hashes of an image's
+content. `generation` and `generation_code` are the other generations, created when first needed (generations.py).
+
+Two counters: `generation` counts models, `revision` counts changes that a search could see. Functions that write run
+inside a transaction of their caller.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import secrets
+import shutil
 import sqlite3
 import zlib
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fusehash import sqlite
 from fusehash.bits import Codes
-from fusehash.collection.database import CorruptCollectionError
-from fusehash.collection.entries import Entry
-from fusehash.collection.items import Item
+from fusehash.collection.items import CollectionError, CorruptCollectionError, Entry, Item
+from fusehash.errors import DataError, ParameterError
+from fusehash.files import sync_folder, write_atomically
+from fusehash.parameters import check_integer, check_n_bits
 from fusehash.search.rows import Ids
+from fusehash.sqlite import DamageError
 
-APPLICATION_ID = 0x4648434F  # "FHCO"
-FORMAT = 1
-SCHEMA = (
-    "CREATE TABLE state (only INTEGER PRIMARY KEY, content TEXT NOT NULL, checksum INTEGER NOT NULL)",
-    "CREATE TABLE item (id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, text TEXT, labels TEXT, "
-    "image BLOB, width INTEGER, height INTEGER, path TEXT, size INTEGER, mtime INTEGER, built INTEGER, "
-    "trained INTEGER, problem TEXT)",
-    "CREATE TABLE code (id INTEGER PRIMARY KEY, code BLOB NOT NULL)",
-    "CREATE TABLE label (name TEXT, id INTEGER, PRIMARY KEY (name, id)) WITHOUT ROWID",
-    "CREATE TABLE thumbnail (image BLOB PRIMARY KEY, width INTEGER, height INTEGER, jpeg BLOB)",
+VIEWS = ("image", "text")
+KIND, VERSION = "fusehash-collection", 1
+ITEMS = sqlite.FileKind(
+    name=lambda path: f"The collection {path.parent}",
+    application_id=0x4648434F,  # "FHCO"
+    format=1,
+    schema=(
+        "CREATE TABLE state (only INTEGER PRIMARY KEY, content TEXT NOT NULL, checksum INTEGER NOT NULL)",
+        "CREATE TABLE item (id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, text TEXT, labels TEXT, "
+        "image BLOB, width INTEGER, height INTEGER, path TEXT, size INTEGER, mtime INTEGER, built INTEGER, "
+        "trained INTEGER, problem TEXT)",
+        "CREATE TABLE code (id INTEGER PRIMARY KEY, code BLOB NOT NULL)",
+        "CREATE TABLE label (name TEXT, id INTEGER, PRIMARY KEY (name, id)) WITHOUT ROWID",
+        "CREATE TABLE thumbnail (image BLOB PRIMARY KEY, width INTEGER, height INTEGER, jpeg BLOB)",
+    ),
+    unavailable=CollectionError,
+    corrupt=CorruptCollectionError,
 )
-# What is kept beside what is in force; only where something is.
-GENERATIONS = (
+GENERATION_TABLES = (
     "CREATE TABLE generation (number INTEGER PRIMARY KEY, content TEXT NOT NULL, checksum INTEGER NOT NULL)",
     "CREATE TABLE generation_code (number INTEGER, id INTEGER, content BLOB, code BLOB, trained INTEGER, "
     "PRIMARY KEY (number, id)) WITHOUT ROWID",
 )
 _COLUMNS = "id, key, text, labels, image, width, height, path, size, mtime, built, trained, problem"
+_INSERT = f"INTO item ({_COLUMNS}) VALUES ({', '.join('?' * 13)})"
 _DIGEST = (1 << 62) - 1
+# Names in states that were written when a revision was called a generation.
+_OLD_NAMES = {"generation": "revision", "number": "generation", "before": "previous"}
 
 
 @dataclass(frozen=True)
-class State:
-    """What is in force, or kept beside it. The names of files are fingerprints of what they were made from; empty: none
-    yet."""
+class EncoderSettings:
+    """An encoder by name, with its parameters."""
+
+    name: str
+    params: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CollectionSettings:
+    """What the codes of a collection are made with."""
 
     n_bits: int
-    generation: int = 0  # counts the changes that readers must see
+    random_state: int
+    image: EncoderSettings
+    text: EncoderSettings
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> CollectionSettings:
+        """The settings from JSON values."""
+        image, text = (EncoderSettings(content[view]["name"], dict(content[view]["params"])) for view in VIEWS)
+        return cls(int(content["n_bits"]), int(content["random_state"]), image, text)
+
+    def at(self, state: CollectionState) -> CollectionSettings:
+        """The settings of a state of a collection that was created with these."""
+        return self if state.settings is None else CollectionSettings.from_dict(state.settings)
+
+    def check(self, owner: str) -> CollectionSettings:
+        """Raise if a value is wrong, an encoder does not exist, or a package that it needs is missing."""
+        from fusehash import encoders
+
+        n_bits = check_n_bits(owner, self.n_bits, most=1024)
+        seed = check_integer(owner, "random_state", self.random_state, low=0)
+        for view, encoder in (("image", self.image), ("text", self.text)):
+            encoders.make(encoder.name, modality=view, **encoder.params).check_usable()
+            try:
+                json.dumps(encoder.params)
+            except TypeError:
+                raise ParameterError(owner, f"{view}_params", "made of JSON values", encoder.params) from None
+        return replace(self, n_bits=n_bits, random_state=seed)
+
+
+def create_folder(target: Path, settings: CollectionSettings) -> None:
+    """Make the folder of an empty collection, completely or not at all."""
+    settings = settings.check("Collection.create")
+    try:
+        if target.exists() and (not target.is_dir() or any(target.iterdir())):
+            raise CollectionError(f"There is something at {target} already.")
+    except PermissionError as error:
+        raise CollectionError(f"The collection {target} could not be created: {error.strerror}.") from error
+    content = json.dumps({"format": KIND, "version": VERSION, **asdict(settings)}, indent=2).encode()
+    draft = target.with_name(f".{target.name}.{secrets.token_hex(6)}.new")
+    try:
+        draft.mkdir()
+        sqlite.create(draft / "items.db", ITEMS, CollectionState(settings.n_bits).write)
+        write_atomically(draft / "collection.json", lambda file: file.write(content))
+        draft.rename(target)
+        sync_folder(target.parent)
+    except BaseException as error:
+        shutil.rmtree(draft, ignore_errors=True)
+        if not isinstance(error, OSError | DataError):
+            raise
+        reason = getattr(error, "strerror", None) or str(error).rstrip(".")
+        raise CollectionError(f"The collection {target} could not be created: {reason}.") from error
+
+
+def is_collection(path: Path) -> bool:
+    """Whether a path looks like a collection, intact or not."""
+    return path.is_dir() and (path / "collection.json").exists()
+
+
+def read_settings(path: Path) -> CollectionSettings:
+    """The settings in collection.json."""
+    if not path.exists():
+        raise CollectionError(f"There is no collection at {path}.")
+    if not is_collection(path):
+        raise CorruptCollectionError(f"{path} is not a fusehash collection.")
+    try:
+        content = json.loads((path / "collection.json").read_text(encoding="utf-8"))
+        if content["format"] != KIND:
+            raise CorruptCollectionError(f"{path} is not a fusehash collection.")
+        if content["version"] != VERSION:
+            raise CorruptCollectionError(
+                f"The collection {path} has version {content['version']}; this fusehash reads version {VERSION}."
+            )
+        return CollectionSettings.from_dict(content)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptCollectionError(f"The collection {path} is corrupt: collection.json is damaged.") from error
+    except OSError as error:
+        raise CollectionError(f"The collection {path} could not be read: {error.strerror}.") from error
+
+
+@dataclass(frozen=True)
+class CollectionState:
+    """A generation of a collection, current or kept.
+
+    Model and encoders are named after what they were made from; an empty name means that there is none yet.
+    """
+
+    n_bits: int
+    revision: int = 0  # counts the changes that a search could see
     codes: int = 0
     digest: int = 0  # sum of the checksums of all codes
     model: str = ""
     image_encoder: str = ""
     text_encoder: str = ""
     images_fitted: int = 0  # images that the image encoder was fitted on
-    number: int = 1  # of this generation of codes
-    before: int = 0  # the number that was in force before this one
-    newest: int = 1  # the highest number ever given
-    made: str = ""  # when it was learned
+    generation: int = 1  # counts models
+    previous: int = 0  # the generation that was current before this one
+    newest: int = 1  # the highest generation ever used
+    made: str = ""  # when the model was trained
     quality: float | None = None  # pair AUC on held-out pairs
-    settings: dict[str, Any] | None = None  # what it was made with; None: as in collection.json
+    settings: dict[str, Any] | None = None  # None: those of collection.json
+
+    @property
+    def encoder_names(self) -> dict[str, str]:
+        """The names of its encoders by view."""
+        names = {"image": self.image_encoder, "text": self.text_encoder}
+        return {view: name for view, name in names.items() if name}
 
     def write(self, database: sqlite3.Connection) -> None:
-        database.execute("INSERT OR REPLACE INTO state VALUES (1, ?, ?)", self.packed())
+        """Make this the current state."""
+        database.execute("INSERT OR REPLACE INTO state VALUES (1, ?, ?)", self.pack())
 
-    def packed(self) -> tuple[str, int]:
-        """As it is stored: JSON and its checksum."""
+    def pack(self) -> tuple[str, int]:
+        """The state as JSON, and its checksum."""
         content = json.dumps(asdict(self))
         return content, zlib.crc32(content.encode())
 
     @classmethod
-    def read(cls, database: sqlite3.Connection, where: Path) -> State:
-        return cls.unpacked(database.execute("SELECT content, checksum FROM state WHERE only = 1").fetchone(), where)
+    def read(cls, database: sqlite3.Connection) -> CollectionState:
+        """The current state."""
+        return cls.unpack(database.execute("SELECT content, checksum FROM state WHERE only = 1").fetchone())
 
     @classmethod
-    def unpacked(cls, found: Any, where: Path) -> State:
-        """What `packed` gave, checked."""
+    def unpack(cls, row: Any) -> CollectionState:
+        """The state that `pack` returned, checked."""
         try:
-            if found is None or zlib.crc32(found[0].encode()) != found[1]:
+            if row is None or zlib.crc32(row[0].encode()) != row[1]:
                 raise ValueError
-            return cls(**json.loads(found[0]))
+            content = json.loads(row[0])
+            if "revision" not in content:
+                content = {_OLD_NAMES.get(name, name): value for name, value in content.items()}
+            return cls(**content)
         except (ValueError, TypeError, AttributeError):
-            raise CorruptCollectionError(f"The collection {where} is corrupt: its state is damaged.") from None
+            raise DamageError("its state is damaged") from None
 
 
-def check_schema(database: sqlite3.Connection, where: Path) -> None:
-    """Nothing but our own tables may be in the file."""
+def check(database: sqlite3.Connection, settings: CollectionSettings) -> None:
+    """Raise if the file holds anything but the tables of a collection, or does not belong to collection.json."""
     query = "SELECT sql FROM sqlite_master WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
-    if {sql for (sql,) in database.execute(query)} not in (set(SCHEMA), {*SCHEMA, *GENERATIONS}):
-        raise CorruptCollectionError(f"The collection {where} is corrupt: it does not hold the tables of a collection.")
+    tables = {sql for (sql,) in database.execute(query)}
+    if tables not in (set(ITEMS.schema), {*ITEMS.schema, *GENERATION_TABLES}):
+        raise DamageError("it does not hold the tables of a collection")
+    state = CollectionState.read(database)
+    try:
+        fits = settings.at(state).n_bits == state.n_bits
+    except (KeyError, TypeError, ValueError):
+        fits = False
+    if not fits:
+        raise DamageError("its files do not fit together")
 
 
-def read_codes(database: sqlite3.Connection, state: State, where: Path) -> tuple[Ids, Codes]:
-    """All ids and codes, ascending by id, checked."""
+def kept_states(database: sqlite3.Connection) -> list[CollectionState]:
+    """The generations other than the current one, in order."""
+    if not has_generations(database):
+        return []
+    rows = database.execute("SELECT content, checksum FROM generation ORDER BY number").fetchall()
+    return [CollectionState.unpack(row) for row in rows]
+
+
+def has_generations(database: sqlite3.Connection) -> bool:
+    """Whether the tables of other generations exist."""
+    query = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'generation'"
+    return bool(database.execute(query).fetchone()[0])
+
+
+def read_codes(database: sqlite3.Connection, state: CollectionState) -> tuple[Ids, Codes]:
+    """All ids, ascending, and their codes, checked."""
     width, rows = state.n_bits // 8, database.execute("SELECT id, code FROM code ORDER BY id").fetchall()
     codes = b"".join(code for _, code in rows if isinstance(code, bytes))
     digest = digest_of((id, code) for id, code in rows if isinstance(code, bytes))
     if len(rows) != state.codes or len(codes) != width * len(rows) or digest != state.digest:
-        raise CorruptCollectionError(f"The collection {where} is corrupt: codes are missing from it or damaged.")
+        raise DamageError("codes are missing from it or damaged")
     ids = np.fromiter((id for id, _ in rows), np.int64, len(rows))
     return ids, np.frombuffer(codes, np.uint8).reshape(-1, width)
 
 
-def insert(database: sqlite3.Connection, entries: Iterable[Entry]) -> None:
-    """Write new items; each entry learns its id."""
-    for entry in entries:
-        row = (None, *_row(entry))
-        entry.id = database.execute(f"INSERT INTO item ({_COLUMNS}) VALUES ({_marks(13)})", row).lastrowid
-        _label(database, entry)
-
-
-def update(database: sqlite3.Connection, entries: Iterable[Entry]) -> None:
-    """Write items that are there already anew."""
-    for entry in entries:
-        _unlabel(database, entry.id)
-        row = (entry.id, *_row(entry))
-        database.execute(f"INSERT OR REPLACE INTO item ({_COLUMNS}) VALUES ({_marks(13)})", row)
-        _label(database, entry)
-
-
-def touch(database: sqlite3.Connection, entries: Iterable[Entry]) -> None:
-    """Note where the images of unchanged items lie now."""
-    rows = ((_path(entry), entry.size, entry.mtime, entry.built, entry.id) for entry in entries)
-    database.executemany("UPDATE item SET path = ?, size = ?, mtime = ?, built = ? WHERE id = ?", rows)
-
-
-def remove(database: sqlite3.Connection, ids: Iterable[int]) -> None:
-    """Remove items."""
-    for id in ids:
-        _unlabel(database, id)
-        database.execute("DELETE FROM item WHERE id = ?", (id,))
-
-
-def write_codes(database: sqlite3.Connection, state: State, gone: Iterable[int], codes: dict[int, bytes]) -> State:
-    """Remove the codes of some ids, write others (new or in place of old ones); the state after it."""
+def write_codes(
+    database: sqlite3.Connection, state: CollectionState, gone: Iterable[int], codes: dict[int, bytes]
+) -> CollectionState:
+    """Remove the codes of some ids and write others; returns the next state."""
     digest, count = state.digest, state.codes
     for id in {*gone, *codes}:
         old = database.execute("SELECT code FROM code WHERE id = ?", (id,)).fetchone()
@@ -151,29 +267,61 @@ def write_codes(database: sqlite3.Connection, state: State, gone: Iterable[int],
             database.execute("DELETE FROM code WHERE id = ?", (id,))
     database.executemany("INSERT INTO code VALUES (?, ?)", codes.items())
     digest += sum(_checksum(id, code) for id, code in codes.items())
-    return replace(state, generation=state.generation + 1, codes=count + len(codes), digest=digest & _DIGEST)
+    return replace(state, revision=state.revision + 1, codes=count + len(codes), digest=digest & _DIGEST)
 
 
-def sweep_thumbnails(database: sqlite3.Connection) -> None:
-    """Remove thumbnails that no item points to."""
-    database.execute("DELETE FROM thumbnail WHERE image NOT IN (SELECT image FROM item WHERE image IS NOT NULL)")
+def digest_of(codes: Iterable[tuple[int, bytes]]) -> int:
+    """The sum of the checksums of codes, in any order."""
+    return sum(_checksum(id, code) for id, code in codes) & _DIGEST
 
 
-def entries(database: sqlite3.Connection, keys: Iterable[str] | None = None) -> list[Entry]:
-    """What is stored, all of it or some keys, in order of id."""
+def _checksum(id: int, code: bytes) -> int:
+    return zlib.crc32(code, id & 0xFFFFFFFF)
+
+
+def read_entries(database: sqlite3.Connection, keys: Iterable[str] | None = None) -> list[Entry]:
+    """All entries in order of id, or those of some keys."""
     if keys is None:
         return [_entry(row) for row in database.execute(f"SELECT {_COLUMNS} FROM item ORDER BY id")]
-    found = (database.execute(f"SELECT {_COLUMNS} FROM item WHERE key = ?", (key,)).fetchone() for key in keys)
-    return [_entry(row) for row in found if row is not None]
+    rows = (database.execute(f"SELECT {_COLUMNS} FROM item WHERE key = ?", (key,)).fetchone() for key in keys)
+    return [_entry(row) for row in rows if row is not None]
 
 
-def items(database: sqlite3.Connection, where: str, values: Iterable[object]) -> list[Item]:
-    """Items as their readers see them; ``where`` is the end of a query."""
-    query = f"SELECT id, key, text, labels, image, width, height FROM item {where}"
+def read_items(database: sqlite3.Connection, condition: str, *values: object) -> list[Item]:
+    """Items as readers see them; `condition` is the end of the query."""
+    query = f"SELECT id, key, text, labels, image, width, height FROM item {condition}"
     return [
         Item(id, key, text, tuple(json.loads(labels)), image is not None, width, height)
-        for id, key, text, labels, image, width, height in database.execute(query, tuple(values))
+        for id, key, text, labels, image, width, height in database.execute(query, values)
     ]
+
+
+def items_by_id(database: sqlite3.Connection, ids: Iterable[int]) -> dict[int, Item]:
+    """Those of some items that exist, in one query."""
+    condition = "WHERE id IN (SELECT value FROM json_each(?))"
+    return {item.id: item for item in read_items(database, condition, json.dumps(list(ids)))}
+
+
+def write_entries(database: sqlite3.Connection, entries: Iterable[Entry]) -> None:
+    """Write items; those without an id are new and get one."""
+    for entry in entries:
+        _remove_labels(database, entry.id)
+        verb = "INSERT" if entry.id is None else "INSERT OR REPLACE"
+        entry.id = database.execute(f"{verb} {_INSERT}", (entry.id, *_row(entry))).lastrowid
+        database.executemany("INSERT INTO label VALUES (?, ?)", [(name, entry.id) for name in entry.labels])
+
+
+def touch(database: sqlite3.Connection, entries: Iterable[Entry]) -> None:
+    """Write where the image files of unchanged items are now."""
+    rows = ((_path(entry), entry.size, entry.mtime, entry.built, entry.id) for entry in entries)
+    database.executemany("UPDATE item SET path = ?, size = ?, mtime = ?, built = ? WHERE id = ?", rows)
+
+
+def remove(database: sqlite3.Connection, ids: Iterable[int]) -> None:
+    """Remove items."""
+    for id in ids:
+        _remove_labels(database, id)
+        database.execute("DELETE FROM item WHERE id = ?", (id,))
 
 
 def _entry(row: tuple[Any, ...]) -> Entry:
@@ -194,7 +342,7 @@ def _row(entry: Entry) -> tuple[object, ...]:
 
 
 def _path(entry: Entry) -> str | bytes | None:
-    """Where an image lies; as bytes where its name is not UTF-8."""
+    """The path of an image; as bytes if its name is not UTF-8."""
     if entry.path is None:
         return None
     name = os.fsencode(entry.path)
@@ -204,24 +352,7 @@ def _path(entry: Entry) -> str | bytes | None:
         return name
 
 
-def _label(database: sqlite3.Connection, entry: Entry) -> None:
-    database.executemany("INSERT INTO label VALUES (?, ?)", [(name, entry.id) for name in entry.labels])
-
-
-def _unlabel(database: sqlite3.Connection, id: int | None) -> None:
-    found = database.execute("SELECT labels FROM item WHERE id = ?", (id,)).fetchone()
-    names = [] if found is None else json.loads(found[0])
+def _remove_labels(database: sqlite3.Connection, id: int | None) -> None:
+    row = database.execute("SELECT labels FROM item WHERE id = ?", (id,)).fetchone()
+    names = [] if row is None else json.loads(row[0])
     database.executemany("DELETE FROM label WHERE name = ? AND id = ?", [(name, id) for name in names])
-
-
-def digest_of(codes: Iterable[tuple[int, bytes]]) -> int:
-    """The sum of the checksums of codes, in any order."""
-    return sum(_checksum(id, code) for id, code in codes) & _DIGEST
-
-
-def _checksum(id: int, code: bytes) -> int:
-    return zlib.crc32(code, id & 0xFFFFFFFF)
-
-
-def _marks(count: int) -> str:
-    return ", ".join("?" * count)

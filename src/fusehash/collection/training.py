@@ -1,7 +1,8 @@
-"""From features to codes: the model of a collection, trained on every item, whatever views it has."""
+"""From features to codes: the model of a collection, trained on every item, whichever views it has."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,18 +10,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fusehash.collection.encoding import VIEWS, Fitted, fingerprint
-from fusehash.collection.entries import Entry
-from fusehash.collection.features import Features, Floats32
-from fusehash.collection.items import Progress
+from fusehash.collection.encoding import Encoders, FeatureCache, Floats32, Views, encoder_file, fingerprint, order_of
+from fusehash.collection.items import Entry, Progress
+from fusehash.collection.store import VIEWS, CollectionSettings, CollectionState
 from fusehash.errors import DataError, FusehashError
 
 if TYPE_CHECKING:
     from fusehash.hashers.base import CrossModalHasher
 
+HELD_OUT_PAIRS, TRAINING_PAIRS = 1000, 4000  # at most, to measure quality
+MIN_PAIRS = 40  # with fewer, the quality would be noise
+
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedModel:
     """A model and the fingerprint of what it was trained on."""
 
     fingerprint: str
@@ -28,80 +31,116 @@ class Trained:
 
     @property
     def views(self) -> list[str]:
+        """The views that it was trained on."""
         return self.model.view_names_
 
 
 def model_file(folder: Path, name: str) -> Path:
-    """Where a model lies."""
+    """The file of a model."""
     return folder / f"model-{name}.safetensors"
 
 
-def load_model(folder: Path, name: str) -> Trained:
+def load_model(folder: Path, name: str) -> TrainedModel:
     """A model of a collection."""
     from fusehash import hashers
 
-    return Trained(name, hashers.load(model_file(folder, name)))
+    return TrainedModel(name, hashers.load(model_file(folder, name)))
 
 
-def matrices(entries: Sequence[Entry], encoders: dict[str, Fitted], features: Features) -> dict[str, Floats32]:
-    """Features by view, one row an entry; NaN where the entry has not got the view."""
+def files_of(folder: Path, state: CollectionState) -> list[Path]:
+    """The files that a generation needs."""
+    models = [model_file(folder, state.model)] if state.model else []
+    return models + [encoder_file(folder, view, name) for view, name in state.encoder_names.items()]
+
+
+def matrices(entries: Sequence[Entry], encoders: Encoders, features: FeatureCache) -> Views:
+    """Features by view, one row per entry; NaN if the entry does not have the view."""
     contents = {"image": [entry.image for entry in entries], "text": [entry.text_content for entry in entries]}
     return {
-        view: features.matrix(encoders[view].fingerprint, contents[view], encoders[view].width)
+        view: features.matrix(encoders[view].fingerprint, contents[view], encoders[view].encoder.n_features_)
         for view in VIEWS
         if view in encoders
     }
 
 
 def train(
-    folder: Path, n_bits: int, seed: int, views: dict[str, Floats32], encoders: dict[str, Fitted], report: Progress
-) -> Trained:
-    """The model of these items; one that was trained on the same before is loaded instead.
+    folder: Path, settings: CollectionSettings, views: Views, encoders: Encoders, progress: Progress
+) -> TrainedModel:
+    """Train a model of these items, or load the one that was trained on the same items before.
 
-    Raises DataError, with what is missing, where nothing can be learned from them.
+    Raises DataError if nothing can be learned from them.
     """
     from fusehash import hashers
 
-    usable = {view: matrix for view, matrix in views.items() if _tells_apart(matrix)}
+    usable = {view: matrix for view, matrix in views.items() if _varies(matrix)}
     if not usable:
         raise DataError(
             "A collection needs at least 2 items with different images or different texts before it can be searched."
         )
-    seen = ~np.all([np.isnan(matrix[:, 0]) for matrix in usable.values()], axis=0)
+    seen = _has_any_view(usable)
     usable = {view: matrix[seen] for view, matrix in usable.items()}
     made_from = [encoders[view].fingerprint for view in usable]
     rows = [np.ascontiguousarray(matrix).data.cast("B") for matrix in usable.values()]
-    name = fingerprint("agsfh", n_bits, seed, list(usable), made_from, *rows)
+    name = fingerprint("fusehash", settings.n_bits, settings.random_state, list(usable), made_from, *rows)
     path = model_file(folder, name)
     if path.exists():
-        try:
-            return Trained(name, hashers.load(path))
-        except FusehashError:
-            pass  # trained anew below
-    report(0, 1, "learning codes")
-    model = hashers.make("fusehash", n_bits=n_bits, missing="allow", random_state=seed, callback=report)
-    model.fit(usable)
+        with contextlib.suppress(FusehashError):  # a damaged file is made again
+            return TrainedModel(name, hashers.load(path))
+    progress(0, 1, "learning codes")
+    params = {"n_bits": settings.n_bits, "random_state": settings.random_state, "callback": progress}
+    model = hashers.make("fusehash", missing="allow", **params).fit(usable)
     model.set_params(callback=None)
     model.save(path)
-    return Trained(name, model)
+    return TrainedModel(name, model)
 
 
-def encode(model: CrossModalHasher, views: dict[str, Floats32]) -> list[bytes | None]:
-    """The code of every row, from the views it has; None where it has none of the model's."""
-    known = {view: views[view] for view in model.view_names_ if view in views}
-    count = len(next(iter(views.values()))) if views else 0
-    if not known:
-        return [None] * count
-    seen = ~np.all([np.isnan(matrix[:, 0]) for matrix in known.values()], axis=0)
-    codes: list[bytes | None] = [None] * count
-    if seen.any():
-        packed = model.encode_fused({view: matrix[seen] for view, matrix in known.items()})
-        for place, code in zip(np.flatnonzero(seen), packed, strict=True):
-            codes[place] = code.tobytes()
+def encode(model: CrossModalHasher, views: Views) -> list[bytes | None]:
+    """The code of every row, from the views it has; None if it has no view of the model."""
+    shared = {view: views[view] for view in model.view_names_ if view in views}
+    codes: list[bytes | None] = [None] * (len(next(iter(views.values()))) if views else 0)
+    if shared and (seen := _has_any_view(shared)).any():
+        packed = model.encode_fused({view: matrix[seen] for view, matrix in shared.items()})
+        for i, code in zip(np.flatnonzero(seen), packed, strict=True):
+            codes[i] = code.tobytes()
     return codes
 
 
-def _tells_apart(matrix: Floats32) -> bool:
-    """At least two rows are there, and they differ."""
-    there = matrix[~np.isnan(matrix[:, 0])]
-    return len(there) >= 2 and bool((there != there[0]).any())
+def held_out_quality(
+    entries: Sequence[Entry], encoders: Encoders, features: FeatureCache, settings: CollectionSettings, report: Progress
+) -> float | None:
+    """Mean pair AUC on held-out pairs: does an image find its own text among others, and a text its image?
+
+    0.5 is chance, 1 is perfect. Items with both views are ordered by a hash of their keys, so that all generations are
+    measured on the same items. A fifth of them is held out; a second model is trained on the others, because the
+    current one was trained on all. Returns None with fewer than MIN_PAIRS pairs, or if nothing can be learned.
+    """
+    from fusehash import hashers
+
+    if set(encoders) != set(VIEWS):
+        return None
+    pairs = [entry for entry in entries if entry.image is not None and entry.text is not None]
+    pairs = sorted(pairs, key=lambda entry: order_of(entry.key, "quality"))[: 2 * (HELD_OUT_PAIRS + TRAINING_PAIRS)]
+    views = matrices(pairs, encoders, features)
+    complete = ~np.any([np.isnan(matrix[:, 0]) for matrix in views.values()], axis=0)
+    views = {view: matrix[complete] for view, matrix in views.items()}
+    count = int(complete.sum())
+    if count < MIN_PAIRS:
+        return None
+    held_out = min(HELD_OUT_PAIRS, count // 5)
+    report(0, 1, "measuring on held-out pairs")
+    model = hashers.make("fusehash", n_bits=settings.n_bits, random_state=settings.random_state, callback=report)
+    try:
+        model.fit({view: matrix[held_out : held_out + TRAINING_PAIRS] for view, matrix in views.items()})
+        return float(model.score({view: matrix[:held_out] for view, matrix in views.items()}))
+    except FusehashError:  # views that do not vary
+        return None
+
+
+def _has_any_view(views: Views) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    return ~np.all([np.isnan(matrix[:, 0]) for matrix in views.values()], axis=0)
+
+
+def _varies(matrix: Floats32) -> bool:
+    """Whether at least two rows exist and differ."""
+    rows = matrix[~np.isnan(matrix[:, 0])]
+    return len(rows) >= 2 and bool((rows != rows[0]).any())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +11,7 @@ import typer
 
 from fusehash.commands import inputs, tables
 from fusehash.commands.terminal import complain, print_json, progress, stdout
-from fusehash.errors import DataError
+from fusehash.errors import DataError, MissingPackageError
 
 if TYPE_CHECKING:
     from fusehash.collection import Collection, Hit, NewItem, Report
@@ -76,15 +77,21 @@ def build(
     if not items:
         raise DataError(f"There must be pictures or texts to index. {photos} has none.")
     tables.check_captions(items, photos, captions)
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    is_new = not (out.exists() and (not out.is_dir() or any(out.iterdir())))
+    if not is_new:
         collection = Collection.open(out, engine=engine)
         _check_same(collection, chosen)
     else:
         inputs.check_place(out, "A collection")
         collection = Collection.create(out, engine=engine, **chosen)  # type: ignore[arg-type]
-    with collection, progress("index") as report:
-        done = collection.build(items, progress=report)
-        stats = collection.stats()
+    try:
+        with collection, progress("index") as report:
+            done = collection.build(items, progress=report)
+            stats = collection.stats()
+    except MissingPackageError:
+        if is_new:
+            shutil.rmtree(out, ignore_errors=True)
+        raise
     show_report(done, as_json)
     if stats["trained"] and not as_json:
         # A single text, or many equal ones, are nothing that a search by words could be learned from.

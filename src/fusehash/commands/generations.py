@@ -53,7 +53,7 @@ def reindex(
         raise typer.BadParameter("other settings need --beside.", param_hint="'--beside'")
     with open_collection(path) as collection, progress("reindex") as report:
         if beside:
-            done = collection.reindex_beside(progress=report, measure=measure, **chosen)
+            done = collection.build_generation(progress=report, measure=measure, **chosen)
         else:
             done = collection.reindex(progress=report)
     show_report(done, as_json)
@@ -106,7 +106,7 @@ def generations(
 
 
 def _row(one: Generation) -> list[str]:
-    place = "in force" if one.in_force else "before" if one.before else ""
+    place = "in force" if one.current else "before" if one.previous else ""
     quality = "-" if one.quality is None else f"{one.quality:.4f}"
     return [str(one.number), place, one.made or "-", f"{one.codes:,}", str(one.n_bits), str(one.random_state),
             one.image_encoder or "-", one.text_encoder or "-", quality, f"{one.bytes / 1e6:.1f}"]  # fmt: skip
