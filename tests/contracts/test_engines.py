@@ -12,7 +12,10 @@ import servers
 from fusehash.search import HammingIndex
 from fusehash.search.engines import NAMES
 
-EXACT = [*(name for name in NAMES if not name.startswith("faiss")), *servers.NAMES]
+EXACT = [
+    *(name for name in NAMES if not name.startswith("faiss")),
+    *("postgresql", "milvus-lite", pytest.param("milvus", marks=pytest.mark.slow)),
+]
 APPROXIMATE = [name for name in NAMES if name.startswith("faiss")]
 
 
