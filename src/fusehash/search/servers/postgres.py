@@ -41,7 +41,6 @@ _CREATE = (
 )
 _CREATION_LOCK = 0x46484958  # "FHIX": held while tables are created
 _QUERIES_PER_STATEMENT = 64
-_MAX_CONNECTIONS = 32
 _COPY_HEADER, _COPY_END = b"PGCOPY\n\xff\r\n\0" + bytes(8), b"\xff\xff"
 _COPY_BLOCK = 1 << 16  # rows written at a time
 
@@ -85,24 +84,15 @@ class PostgresStore:
 
     def blocks(self, size: int) -> Iterator[tuple[Ids, Codes]]:
         """A separate connection reads one snapshot for as long as the iteration lasts."""
-        connection = self._connections.connect()
-        try:
-            connection.isolation_level = self._driver.IsolationLevel.REPEATABLE_READ
-            connection.execute("SELECT 1")  # takes the snapshot
-        except self._driver.Error as error:
-            connection.close()
-            raise self._connections.explained(error) from None
-        return self._pages(connection, self._sql.Literal(size))
+        return self._pages(self._connections.connect(snapshot=True), self._sql.Literal(size))
 
     def _pages(self, connection: Any, size: Any) -> Iterator[tuple[Ids, Codes]]:
-        first = "COPY (SELECT id, code FROM {} ORDER BY id LIMIT {}) TO STDOUT BINARY"
-        next_page = "COPY (SELECT id, code FROM {} WHERE id > {} ORDER BY id LIMIT {}) TO STDOUT BINARY"
+        query, after = "COPY (SELECT id, code FROM {} {} ORDER BY id LIMIT {}) TO STDOUT BINARY", self._sql.SQL("")
         try:
             with connection.cursor() as cursor:
-                ids, codes = self._copy_out(cursor, first, size)
-                while len(ids):
-                    yield ids, codes
-                    ids, codes = self._copy_out(cursor, next_page, self._sql.Literal(int(ids[-1])), size)
+                while len((page := self._copy_out(cursor, query, after, size))[0]):
+                    yield page
+                    after = self._sql.SQL("WHERE id > {}").format(self._sql.Literal(int(page[0][-1])))
         except self._driver.Error as error:
             raise self._connections.explained(error) from None
         finally:
@@ -318,15 +308,17 @@ class _Connections:
                 self._pool().check()  # idle connections may be lost as well
         raise AssertionError
 
-    def connect(self) -> Any:
-        """A connection that does not belong to the pool."""
+    def connect(self, *, snapshot: bool = False) -> Any:
+        """A connection outside the pool; with ``snapshot``, all it reads is as of now."""
         try:
             connection = self.driver.connect(self._conninfo, **self._settings)
             self._configure(connection)
+            if snapshot:
+                connection.isolation_level = self.driver.IsolationLevel.REPEATABLE_READ
+                connection.execute("SELECT 1")
         except self.driver.Error as error:
-            raise IndexServerError(
-                f"The PostgreSQL server at {self._address.shown} cannot be reached: {self.reason(error)}."
-            ) from None
+            where = f"The PostgreSQL server at {self._address.shown}"
+            raise IndexServerError(f"{where} cannot be reached: {self._reason(error)}.") from None
         return connection
 
     def close(self) -> None:
@@ -340,13 +332,12 @@ class _Connections:
         """An error of the driver as one sentence about this server."""
         if isinstance(error, self.driver.errors.UndefinedTable):
             return IndexServerError(f"The index at {self._address.shown} was removed while it was open.")
-        reason = self.reason(error)
+        reason = self._reason(error)
         if isinstance(error, self.driver.errors.LockNotAvailable):
             reason = f"another writer has held the lock for {self._address.timeout:g} s"
         return IndexServerError(f"The PostgreSQL server at {self._address.shown} reported an error: {reason}.")
 
-    def reason(self, error: Exception) -> str:
-        """The first line of an error message, without secrets."""
+    def _reason(self, error: Exception) -> str:
         return self._address.hide((str(error).strip() or type(error).__name__).splitlines()[0])
 
     @contextlib.contextmanager
@@ -375,7 +366,7 @@ class _Connections:
                 # The pool does not retry on its own: the next call does.
                 self._by_process[os.getpid()] = self._pools.ConnectionPool(
                     self._conninfo, kwargs=self._settings, configure=self._configure, min_size=0, open=True,
-                    max_size=_MAX_CONNECTIONS, num_workers=1, reconnect_timeout=0.0,
+                    max_size=32, num_workers=1, reconnect_timeout=0.0,
                 )  # fmt: skip
             return self._by_process[os.getpid()]
 
@@ -399,16 +390,12 @@ class _Connections:
             time.sleep(0.2)
         raise IndexServerError(
             f"The connection to {self._address.shown} broke during the commit of a change, and it is not known whether "
-            f"the change is in the index: {self.reason(error)}."
+            f"the change is in the index: {self._reason(error)}."
         ) from None
 
 
-# The binary format of COPY: a header, rows, an end mark. A row is the number of its fields, then the length and content
-# of each field, integers with the highest byte first; a bit string is its number of bits and its bytes.
-
-
 def to_copy(ids: Ids, codes: Codes) -> Iterator[bytes]:
-    """Rows of an index as COPY FROM reads them."""
+    """Rows of an index in the binary format of COPY: a header, rows, an end mark."""
     n_bytes = codes.shape[1]
     yield _COPY_HEADER
     for start in range(0, len(ids), _COPY_BLOCK):
@@ -428,5 +415,6 @@ def from_copy(data: bytes, n_bits: int) -> tuple[Ids, Codes]:
 
 
 def _row(n_bytes: int) -> np.dtype[Any]:
+    """The number of fields, then the length and content of each; a bit string is its number of bits and its bytes."""
     id = [("fields", ">i2"), ("id_bytes", ">i4"), ("id", ">i8")]
     return np.dtype([*id, ("bytes", ">i4"), ("bits", ">i4"), ("code", "u1", n_bytes)] if n_bytes else id)
