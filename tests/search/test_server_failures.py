@@ -120,15 +120,15 @@ def test_ties_and_cut_off_answers_are_resolved(narrow: int, n_values: int) -> No
         each.add(codes, ids)
     queries = np.concatenate([codes[:1], codes[:1] ^ 1])
     for k in (1, 7, 15, 16, 91):
-        for one, other in zip(index.search(queries, k), memory.search(queries, k), strict=True):
-            assert_array_equal(one, other)
+        for result, expected in zip(index.search(queries, k), memory.search(queries, k), strict=True):
+            assert_array_equal(result, expected)
         allowed = np.sort(ids)[::3]
-        one, other = (each.search(queries, k, allowed=allowed) for each in (index, memory))
-        assert_array_equal(one[1], other[1])
+        result, expected = (each.search(queries, k, allowed=allowed)[1] for each in (index, memory))
+        assert_array_equal(result, expected)
     for radius in (0, 16):
-        one, other = (each.range_search(queries, radius) for each in (index, memory))
-        for found, expected in zip(one, other, strict=True):
-            assert_array_equal(found, expected)
+        results = [each.range_search(queries, radius) for each in (index, memory)]
+        for result, expected in zip(*results, strict=True):
+            assert_array_equal(result, expected)
 
 
 @pytest.mark.slow
@@ -137,7 +137,9 @@ def test_more_equal_codes_than_milvus_answers(name: str) -> None:
     index = HammingIndex(N_BITS, engine=servers.server(name).address())
     n = 40_000
     order = np.random.default_rng(0).permutation(n)
-    index.add(np.zeros((n, 8), np.uint8), order)
+    index.add(np.zeros((n // 2, 8), np.uint8), order[: n // 2])
+    index.compact()  # several segments, flushed and growing
+    index.add(np.zeros((n // 2, 8), np.uint8), order[n // 2 :])
     query = np.zeros((1, 8), np.uint8)
     assert_array_equal(index.ids, np.arange(n))
     assert_array_equal(index.search(query, 30)[1], np.arange(30)[None])

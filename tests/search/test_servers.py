@@ -46,10 +46,10 @@ def content(index: HammingIndex) -> dict[int, bytes]:
     return {int(id): code.tobytes() for ids, codes in index for id, code in zip(ids, codes, strict=True)}
 
 
-def assert_same(found: Any, expected: Any) -> None:
-    for one, other in zip(found, expected, strict=True):
-        assert one.dtype == other.dtype
-        assert_array_equal(one, other)
+def assert_same(results: Any, expected: Any) -> None:
+    for result, reference in zip(results, expected, strict=True):
+        assert result.dtype == reference.dtype
+        assert_array_equal(result, reference)
 
 
 @pytest.mark.parametrize(
@@ -98,8 +98,8 @@ def test_random_operations_give_what_memory_gives(name: str, n_bits: int, stress
         )
     assert_array_equal(index.ids, memory.ids)
     assert content(index) == content(memory)
-    wanted = rng.permutation(np.append(memory.ids, memory.ids[:3]))
-    assert_array_equal(index.get(wanted), memory.get(wanted))
+    some = rng.permutation(np.append(memory.ids, memory.ids[:3]))
+    assert_array_equal(index.get(some), memory.get(some))
     index.compact()
     assert [len(ids) for ids, _ in index.blocks(7)][:-1] == [7] * ((len(memory) - 1) // 7)
     index.close()
@@ -166,7 +166,7 @@ def test_opened_again_by_its_address_alone(server: servers.Server) -> None:
         len(index)
     with HammingIndex.open(address) as again:
         assert again.n_bits == 128
-        assert again.add(codes_of(1, 128)).tolist() == [5]  # 4 is not given out again
+        assert again.add(codes_of(1, 128)).tolist() == [5]  # 4 is not counted out again
         assert repr(again) == f"<HammingIndex of 128 bits at {address}>"
         assert again.stats()["count"] == 5
     with pytest.raises(ParameterError, match="in place of the path"):
@@ -271,8 +271,8 @@ def test_many_threads_search_at_the_same_time(server: servers.Server) -> None:
     wrong = []
 
     def ask(number: int) -> None:
-        found, expected = (each.search(codes_of(2, seed=number), 7) for each in (index, memory))
-        wrong.extend(not np.array_equal(one, other) for one, other in zip(found, expected, strict=True))
+        results = [each.search(codes_of(2, seed=number), 7) for each in (index, memory)]
+        wrong.extend(not np.array_equal(result, expected) for result, expected in zip(*results, strict=True))
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(12)]
     for thread in threads:

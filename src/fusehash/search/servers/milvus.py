@@ -23,6 +23,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -279,24 +280,25 @@ class MilvusStore:
     def _read(self, ids: Ids, fields: list[str]) -> tuple[Ids, Codes]:
         """Those of some ids that are in the index, ascending, and their codes."""
         ids = _possible(np.unique(ids))
-        parts = _slices(len(ids), _MAX_RESULTS)
-        return self._columns([row for part in parts for row in self._query(_any_of(ids[part]), fields)])
+        return self._joined([self._page(_any_of(ids[part]), fields) for part in _slices(len(ids), _MAX_RESULTS)])
 
     def _read_all(self, fields: list[str]) -> tuple[Ids, Codes]:
         """All ids, ascending, and their codes. Milvus answers queries in order of the primary key."""
-        rows = page = self._query("", fields)
-        while len(page) == _MAX_RESULTS:
-            page = self._query(f"id > {page[-1]['id']}", fields)
-            rows = rows + page
-        return self._columns(rows)
+        pages = [self._page("", fields)]
+        while len(pages[-1][0]) == _MAX_RESULTS:
+            pages.append(self._page(f"id > {pages[-1][0][-1]}", fields))
+        return self._joined(pages)
 
-    def _columns(self, rows: list[dict[str, Any]]) -> tuple[Ids, Codes]:
+    def _page(self, filter: str, fields: list[str]) -> tuple[Ids, Codes]:
+        rows = sorted(self._query(filter, fields), key=itemgetter("id"))
+        codes = [row["code"] for row in rows if "code" in row]
+        data = b"".join(code if isinstance(code, bytes) else code[0] for code in codes)
         ids = np.fromiter((row["id"] for row in rows), np.int64, len(rows))
-        order = np.argsort(ids)
-        if not rows or "code" not in rows[0]:
-            return ids[order], np.empty((0, self.n_bits // 8), np.uint8)
-        codes = b"".join(code if isinstance(code, bytes) else code[0] for code in (row["code"] for row in rows))
-        return ids[order], np.frombuffer(codes, np.uint8).reshape(len(rows), self.n_bits // 8)[order]
+        return ids, np.frombuffer(data, np.uint8).reshape(len(codes), self.n_bits // 8)
+
+    def _joined(self, pages: list[tuple[Ids, Codes]]) -> tuple[Ids, Codes]:
+        pages = [(np.empty(0, np.int64), np.empty((0, self.n_bits // 8), np.uint8)), *pages]
+        return np.concatenate([ids for ids, _ in pages]), np.concatenate([codes for _, codes in pages])
 
     def _chosen(self, allowed: Allowed) -> Ids | None:
         if allowed is None:
