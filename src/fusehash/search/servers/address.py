@@ -1,12 +1,10 @@
-"""Addresses of servers that hold an index, and what is said when they cannot be reached.
+"""Addresses of servers that keep an index, the errors of servers, and how to connect.
 
     postgresql://user:password@host:5432/database?index=name      (postgres.py, extra ``postgres``)
     milvus://user:password@host:19530/name                        (milvus.py, extra ``milvus``)
 
-``?timeout=seconds`` says how long to wait for a server, or for another writer. Whatever else stands after the question
-mark goes to PostgreSQL's client library as it is (``sslmode=verify-full``); Milvus knows ``secure=true`` (TLS) and
-``database=``. A password is better left out of an address: PostgreSQL takes it from PGPASSWORD or ~/.pgpass, Milvus
-from MILVUS_PASSWORD. It is never shown again.
+``?timeout=seconds`` is how long to wait for a server or for another writer. All other options of a PostgreSQL address
+go to libpq (``sslmode=verify-full``); Milvus takes ``secure=true`` (TLS), ``database=`` and ``token=``.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeGuard
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from fusehash.errors import FusehashError, ParameterError
 
@@ -27,61 +25,61 @@ _SECRETS = ("password", "token", "sslpassword", "oauth_client_secret")
 
 
 class IndexServerError(FusehashError, OSError):
-    """A server cannot be reached or does not do what is asked; the sentence says what is known of the outcome."""
+    """A server that keeps an index cannot be reached or reports an error.
+
+    Every method of `HammingIndex` may raise it if the engine is the address of a server. The message names the server
+    without its password. If the outcome of a change is unknown, or if a part of it may be written, the message says so.
+    """
 
 
 class NoIndexError(IndexServerError):
     """There is no index at an address."""
 
 
-class IndexGoneError(IndexServerError):
-    """An index was removed from a server while it was open."""
-
-
 @dataclass(frozen=True)
 class Address:
-    """An address taken apart. ``shown`` is what may be seen: the address without its secrets."""
+    """The parts of an address. ``shown`` is the address without its secrets."""
 
     scheme: str
-    hosts: str  # host:port, for PostgreSQL also several with commas, or empty
+    hosts: str  # host:port; for PostgreSQL also empty, or several with commas
     user: str
-    path: str  # of a server: PostgreSQL's database, or the name of the index on Milvus
+    path: str  # the database of PostgreSQL, or the name of the index on Milvus
     shown: str
     timeout: float
     options: dict[str, str] = field(repr=False)
     password: str = field(repr=False)
 
     def hide(self, text: object) -> str:
-        """What somebody else says about this address, on one line, without its secrets."""
-        told = " ".join(str(text).split())
+        """Text of a driver on one line, without the secrets of this address and without its final period."""
+        line = " ".join(str(text).split())
         for secret in (self.password, *(self.options.get(name, "") for name in _SECRETS)):
             for form in {secret, quote(secret, safe=""), quote(secret)} - {""}:
-                told = told.replace(form, "***")
-        return told.rstrip(".")
+                line = line.replace(form, "***")
+        return line.rstrip(".")
 
 
 def is_address(engine: object) -> TypeGuard[str]:
-    """Whether this names a server rather than an engine or a file."""
+    """Whether this is the address of a server rather than an engine or a file."""
     return isinstance(engine, str) and engine.split("://")[0].lower() in SCHEMES and "://" in engine
 
 
 def is_other_address(text: object) -> TypeGuard[str]:
-    """Whether this looks like the address of something that is not known here; it may hold a password."""
+    """Whether this looks like an address of an unsupported server; it may contain a password."""
     return isinstance(text, str) and "://" in text and not is_address(text)
 
 
 def scheme_of(address: str) -> str:
-    """What may be shown of an address that cannot be taken apart."""
+    """What may be shown of an address that cannot be parsed."""
     return f"{address.split('://')[0]}://..."
 
 
 def without_secrets(address: str) -> str:
-    """An address that may be shown and kept."""
+    """An address that may be shown and stored."""
     return parse(address).shown
 
 
 def parse(address: str, timeout: float = 30.0) -> Address:
-    """Take an address apart."""
+    """Split an address into its parts."""
     try:
         parts = urlsplit(address)
         if parts.fragment or "@" in parts.path + parts.query:  # a password that was cut in two must not be shown
@@ -92,9 +90,9 @@ def parse(address: str, timeout: float = 30.0) -> Address:
     login, _, hosts = parts.netloc.rpartition("@")
     user, _, password = login.partition(":")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    kept = {name: value for name, value in options.items() if name not in _SECRETS}
+    public = {name: value for name, value in options.items() if name not in _SECRETS}
     shown = f"{parts.scheme}://{user + '@' if user else ''}{hosts}{parts.path}"
-    shown += f"?{urlencode(kept, safe='/')}" if kept else ""
+    shown += f"?{urlencode(public, safe='/')}" if public else ""
     try:
         seconds = float(options.pop("timeout", timeout))
     except ValueError:
@@ -106,25 +104,15 @@ def parse(address: str, timeout: float = 30.0) -> Address:
 
 
 def check_name(name: str, shown: str) -> str:
-    """Names of indexes are plain, so that every server takes them and nothing needs to be quoted."""
+    """The name of an index, which every server accepts without quotes."""
     if not _NAME.fullmatch(name):
         expected = "an address with the name of an index, at most 50 letters, digits and underscores, no digit first"
         raise ParameterError("HammingIndex", "engine", expected, shown)
     return name
 
 
-def beside(address: str, suffix: str) -> str:
-    """The address of another index on the same server, named after this one."""
-    parts = urlsplit(address)
-    if parts.scheme == "milvus":
-        return urlunsplit(parts._replace(path=f"{parts.path}_{suffix}"))
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    options["index"] = f"{options.get('index', 'codes')}_{suffix}"
-    return urlunsplit(parts._replace(query=urlencode(options, safe="/")))
-
-
 def exists(address: str) -> bool:
-    """Whether there is an index; an error where that cannot be known."""
+    """Whether there is an index at an address; raises if the server cannot be reached."""
     try:
         connect(address, None).close()
     except NoIndexError:
@@ -133,7 +121,7 @@ def exists(address: str) -> bool:
 
 
 def drop(address: str) -> None:
-    """Remove an index from a server; none there is well, too."""
+    """Remove an index from a server, if there is one."""
     try:
         store = connect(address, None)
     except NoIndexError:
@@ -145,7 +133,7 @@ def drop(address: str) -> None:
 
 
 def connect(engine: str, n_bits: int | None, *, timeout: float = 30.0) -> ServerStore:
-    """The index at an address; made where there is none and ``n_bits`` says how wide."""
+    """Open the index at an address; with ``n_bits``, create it if there is none."""
     address = parse(engine, timeout)
     store: ServerStore
     if address.scheme == "milvus":
