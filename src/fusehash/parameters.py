@@ -141,6 +141,14 @@ def check(owner: str, rules: Mapping[str, Rule], values: Mapping[str, Any]) -> N
         rules[name].check(owner, name, value)
 
 
+def rules_of(estimator: Any) -> dict[str, Rule]:
+    """The rule of every parameter of an estimator class, from its PARAMETERS table and those of its parents."""
+    rules: dict[str, Rule] = {}
+    for parent in reversed(estimator.__mro__):
+        rules |= vars(parent).get("PARAMETERS", {})
+    return {name: rules[name] for name in estimator._get_param_names()}
+
+
 def check_labels(owner: str, labels: Any, n_rows: int) -> NDArray[np.float64]:
     """Labels as a 0/1 matrix (rows, classes); classes without rows are left out."""
     if labels is None:
