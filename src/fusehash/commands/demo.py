@@ -21,7 +21,8 @@ from fusehash.errors import DataError
 if TYPE_CHECKING:
     from fusehash.collection import Collection, Hit
     from fusehash.datasets import PairedDataset
-    from fusehash.datasets.emoji import ConceptSplit, EmojiItem
+    from fusehash.datasets.emoji import EmojiItem
+    from fusehash.datasets.splits import Split
 
 EXAMPLE = """Example: fusehash demo
 
@@ -95,7 +96,7 @@ def demo(
             serving.serve(place, port=port)
 
 
-def learn_features() -> tuple[list[EmojiItem], ConceptSplit, PairedDataset]:
+def learn_features() -> tuple[list[EmojiItem], Split, PairedDataset]:
     """The emoji, a split by concepts, and features by encoders that have seen training concepts only."""
     from fusehash import encoders
     from fusehash.datasets.emoji import load_emoji, paired, split_concepts
@@ -129,7 +130,7 @@ def chance_map(data: PairedDataset) -> float:
 
 @contextmanager
 def build(
-    place: Path, items: Sequence[EmojiItem], split: ConceptSplit, bits: int, clock: _Clock
+    place: Path, items: Sequence[EmojiItem], split: Split, bits: int, clock: _Clock
 ) -> Iterator[Collection]:
     """A collection of all items but the queries, which it has never seen. It goes again where something goes wrong."""
     from fusehash.collection import Collection
@@ -145,7 +146,7 @@ def build(
         raise
 
 
-def add_queries(collection: Collection, items: Sequence[EmojiItem], split: ConceptSplit) -> None:
+def add_queries(collection: Collection, items: Sequence[EmojiItem], split: Split) -> None:
     """The queries too, once they have been asked: whoever looks for one on the page should find it."""
     with progress("adding") as report:
         collection.add(_new(items, split.query), progress=report)
@@ -158,7 +159,7 @@ def _new(items: Sequence[EmojiItem], rows: Any) -> list[Any]:
     return [NewItem(item.key, item.image, item.text, item.labels) for item in chosen]
 
 
-def ask_all(collection: Collection, items: Sequence[EmojiItem], split: ConceptSplit) -> list[dict[str, Any]]:
+def ask_all(collection: Collection, items: Sequence[EmojiItem], split: Split) -> list[dict[str, Any]]:
     """One query by the words and one by the picture of held-out items, and one by other words."""
     held_out = [items[row] for row in split.query]
     by_text, by_image = (

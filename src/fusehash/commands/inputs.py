@@ -81,14 +81,14 @@ def load_data(
     refuse_dataset_options(folder, stack_images)
     if labels is None:
         raise typer.BadParameter("files of views need --labels FILE here.", param_hint="'--labels'")
-    from fusehash.datasets.layouts import Content
+    from fusehash.datasets.arrays import ArrayContent
+    from fusehash.datasets.base import tidy_labels
     from fusehash.datasets.loading import GENERIC
-    from fusehash.datasets.normalize import tidy_labels
     from fusehash.datasets.splits import make_split
 
     views, known = open_views(files), tidy_labels(read_labels(labels))
     name = "+".join(files)
-    rows = Content({}, known)
+    rows = ArrayContent({}, known)
     split = make_split(rows, GENERIC, n_query=None, n_train=n_train, seed=split_seed, name=name)
     return datasets.PairedDataset(name, views, known, split.train, split.query, split.database, split.sentence)
 

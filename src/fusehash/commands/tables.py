@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 def check_captions(items: list[NewItem], photos: Path, captions: Path | None) -> None:
     """Captions and pictures that do not find each other are told, not taken for texts and pictures that stand alone."""
-    from fusehash.datasets.folders import FOUND_BY_ITSELF
+    from fusehash.datasets.folders import DEFAULT_CAPTIONS
 
     if captions is None:
-        captions = next((photos / name for name in FOUND_BY_ITSELF if (photos / name).is_file()), None)
+        captions = next((photos / name for name in DEFAULT_CAPTIONS if (photos / name).is_file()), None)
     if captions is None or not photos.is_dir():
         return
     if not any(item.text or item.labels for item in items):
