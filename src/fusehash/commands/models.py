@@ -1,7 +1,8 @@
-"""`fusehash encode`: codes of items seen in one view, or fused from several."""
+"""`fusehash fit` and `fusehash encode`: train a model, and compute codes with it."""
 
 from __future__ import annotations
 
+import time
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,13 +10,64 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fusehash.commands import inputs
-from fusehash.commands.terminal import print_json, progress, stdout
+from fusehash.commands.terminal import print_json, progress, say
 from fusehash.errors import DataError
 
 if TYPE_CHECKING:
     from fusehash.hashers.base import CrossModalHasher
 
-EXAMPLE = """Example: fusehash encode wiki.safetensors wiki.npz --view text --rows query
+FIT_EXAMPLE = """Example: fusehash fit wiki.npz --bits 64 --out wiki.safetensors
+
+By name: fusehash fit wiki --data ~/data --method agsfh --param max_iter=20
+
+Larger than memory: fusehash fit image=image.npy text=text.parquet --bits 64"""
+
+
+def fit(
+    data: inputs.Data,
+    folder: inputs.Folder = None,
+    method: inputs.Method = "fusehash",
+    bits: inputs.Bits = 64,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the method.")] = 0,
+    param: inputs.Params = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The model file to write.")] = Path("model.safetensors"),
+    split_seed: inputs.SplitSeed = 0,
+    n_train: inputs.NTrain = None,
+    stack_images: inputs.StackImages = False,
+    labels: inputs.Labels = None,
+    as_json: inputs.Json = False,
+) -> None:
+    """Learn codes and hash functions from the training pairs of DATA and save the model."""
+    model = inputs.make_hasher(method, bits=bits, seed=seed, params=inputs.parse_params(param))
+    inputs.check_target(out)
+    rows = inputs.load_training(data, folder, split_seed, n_train, stack_images, labels)
+    started = time.perf_counter()
+    with progress(f"{method} {bits} bits") as report:
+        if "callback" in model.get_params():
+            model.set_params(callback=report)
+        model.fit(rows.views, rows.labels)
+    seconds = time.perf_counter() - started
+    if "callback" in model.get_params():
+        model.set_params(callback=None)
+    model.save(out)
+    if as_json:
+        print_json({
+            "model": str(out), "method": method, "n_bits": bits, "seed": seed, "dataset": rows.name,
+            "data_hash": None if rows.dataset is None else rows.dataset.fingerprint, "split": rows.split,
+            "n_train": rows.views.n_rows, "views": rows.views.n_features, "seconds": round(seconds, 3),
+        })  # fmt: skip
+        return
+    views = " + ".join(f"{name} ({width:,})" for name, width in rows.views.n_features.items())
+    items = "pairs" if len(rows.views.names) > 1 else "items"
+    options = (f" --data {folder}" if folder is not None else "") + (" --stack-images" if stack_images else "")
+    say(
+        f"Learned {bits}-bit codes with {method} from {rows.views.n_rows:,} {items} of {rows.name}: {views}.",
+        f"Took {seconds:.1f} s. Saved to {out}.",
+        f"Next: fusehash encode {out} {data[-1]}{options} --view {rows.views.names[-1]} --out codes.npy",
+    )
+
+
+ENCODE_EXAMPLE = """Example: fusehash encode wiki.safetensors wiki.npz --view text --rows query
 
 A plain matrix: fusehash encode wiki.safetensors pictures.npy --view image
 
@@ -40,7 +92,7 @@ def encode(
             help="A dataset (file, or name with --data); or files of views, NAME=FILE (.npy, .zarr, .parquet).",
         ),
     ],
-    view: Annotated[str | None, typer.Option(help="Encode from this view alone.")] = None,
+    view: Annotated[str | None, typer.Option(help="Encode from this view only.")] = None,
     fused: Annotated[bool, typer.Option("--fused", help="Encode from all views together.")] = False,
     rows: Annotated[RowSet, typer.Option(help="Which rows of a dataset.")] = RowSet.all,
     out: Annotated[Path, typer.Option("--out", "-o", help="The .npy, .zarr or .parquet file to write.")] = Path(
@@ -56,7 +108,7 @@ def encode(
     if fused == (view is not None):
         raise typer.BadParameter("give either --view NAME or --fused.", param_hint="'--view' / '--fused'")
     files = inputs.view_files(data)
-    unnamed = files is not None and list(files.values()) == data and len(data) == 1  # the name is in --view
+    unnamed = files is not None and list(files.values()) == data and len(data) == 1  # --view names it
     if unnamed and fused:
         raise typer.BadParameter("one matrix is one view; name it with --view.", param_hint="'--fused'")
     if files is not None and rows is not RowSet.all:
@@ -65,7 +117,7 @@ def encode(
     from fusehash.streams.encoding import encode_rows
 
     inputs.check_target(out)
-    streams.sink(out, None, 1, "uint8")  # the end of the name says what to write, or that it cannot be written
+    streams.sink(out, None, 1, "uint8")  # raises if the suffix is unknown
     hasher = hashers.load(model)
     if files is None:
         dataset = inputs.load_data(data, folder, split_seed, n_train, stack_images)
@@ -88,23 +140,19 @@ def encode(
     if as_json:
         print_json(result)
     else:
-        seen = "all views together" if view is None else f"view '{view}'"
-        stdout().print(
-            f"Wrote {n_rows:,} codes of {hasher.n_bits} bits, from {seen}, to {out}.",
-            soft_wrap=True,
-            markup=False,
-        )
+        source = "all views together" if view is None else f"view '{view}'"
+        say(f"Wrote {n_rows:,} codes of {hasher.n_bits} bits, from {source}, to {out}.")
 
 
-def choose(known: dict[str, Any], view: str | None, where: str) -> dict[Any, Any]:
-    """The view that was asked for, or all of them."""
-    if view is not None and view not in known:
-        raise DataError(f"The view must be one of {', '.join(map(repr, known))} in {where}. Got {view!r} instead.")
-    return known if view is None else {view: known[view]}
+def choose(views: dict[str, Any], view: str | None, where: str) -> dict[Any, Any]:
+    """One view, or all of them."""
+    if view is not None and view not in views:
+        raise DataError(f"The view must be one of {', '.join(map(repr, views))} in {where}. Got {view!r} instead.")
+    return views if view is None else {view: views[view]}
 
 
 def check_width(hasher: CrossModalHasher, matrix: Any, name: str) -> None:
-    """Say at once, not after the first block, that a matrix is not of the view."""
+    """Raise before the first block if a matrix does not have the features of the view."""
     expected = hasher.n_features_.get(name)
     if expected is not None and matrix.shape[1] != expected:
         raise DataError(f"View '{name}' must have {expected} features, as in fit. Got {matrix.shape[1]} instead.")
