@@ -109,9 +109,7 @@ def build(
 
 def update(
     path: CollectionPath,
-    source: Annotated[
-        Path, typer.Argument(metavar="SOURCE", help="A folder of pictures, a picture, or a .csv or .jsonl file.")
-    ],
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A folder of pictures, a picture, or a table.")],
     captions: Captions = None,
     text: Text = None,
     label: Labels = None,

@@ -101,10 +101,7 @@ def learn_features() -> tuple[list[EmojiItem], Split, PairedDataset]:
         report(0, 1, "reading")
         items = load_emoji()
         split = split_concepts(items)
-        contents: dict[str, list[Any]] = {
-            "image": [item.image for item in items],
-            "text": [item.text for item in items],
-        }
+        contents: dict[str, list[Any]] = {name: [getattr(item, name) for item in items] for name in ("image", "text")}
         makers = {"image": encoders.make("classical", modality="image", **IMAGE_PARAMS), "text": encoders.make("tfidf")}
         views = {}
         for view, encoder in makers.items():
@@ -180,16 +177,12 @@ def _ask(
         return {"id": hit.id, "key": item.key, "name": item.name, "group": item.labels[0], "distance": hit.distance,
                 "score": round(hit.score, 6), "relevant": relevant, "code": hit.code.hex()}  # fmt: skip
 
+    key, name = (held_out.key, held_out.name) if held_out is not None else (None, None)
     return {
-        "by": "image" if "image" in query else "text",
-        "text": query.get("text"),
-        "key": held_out.key if held_out is not None else None,
-        "name": held_out.name if held_out is not None else None,
-        "group": group,
-        "code": collection.query_code(**query).hex(),
-        "searched": len(collection),
+        "by": "image" if "image" in query else "text", "text": query.get("text"), "key": key, "name": name,
+        "group": group, "code": collection.query_code(**query).hex(), "searched": len(collection),
         "found": [result(hit) for hit in hits],
-    }
+    }  # fmt: skip
 
 
 def show_scores(
@@ -222,9 +215,9 @@ def show_answer(console: Console, answer: dict[str, Any], items_by_key: dict[str
     side = terminal.fitting_side(console.width, len(results))
     if answer["by"] == "image":
         console.print(*terminal.half_blocks(items_by_key[answer["key"]].image, side), sep="\n")
+    styles = ["red" if hit["relevant"] is False else "" for hit in results]
     captions = [
-        Text(f"{hit['name']}\n{hit['distance']} bits away", style="red" if hit["relevant"] is False else "")
-        for hit in results
+        Text(f"{h['name']}\n{h['distance']} bits away", style) for h, style in zip(results, styles, strict=True)
     ]
     console.print(terminal.row_of_pictures([items_by_key[hit["key"]].image for hit in results], captions, side))
 

@@ -178,7 +178,7 @@ def add(
 
 
 @index_app.command(
-    epilog="Example: fusehash index remove codes.db 17 42     or: fusehash index remove codes.db --ids gone.npy"
+    epilog="Example: fusehash index remove codes.db 17 42; or fusehash index remove codes.db --ids x.npy"
 )
 def remove(
     path: EitherPath,

@@ -85,13 +85,7 @@ class RowSet(str, Enum):
 
 def encode(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model file that fusehash fit wrote.")],
-    data: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="DATA...",
-            help="A dataset (file, or name with --data); or files of views, NAME=FILE (.npy, .zarr, .parquet).",
-        ),
-    ],
+    data: inputs.Data,
     view: Annotated[str | None, typer.Option(help="Encode from this view only.")] = None,
     fused: Annotated[bool, typer.Option("--fused", help="Encode from all views together.")] = False,
     rows: Annotated[RowSet, typer.Option(help="Which rows of a dataset.")] = RowSet.all,

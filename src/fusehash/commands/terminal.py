@@ -63,13 +63,9 @@ def complain(sentence: str) -> None:
 
 
 def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None,
     line: str | None = None,
-) -> None:
+) -> None:  # fmt: skip
     from fusehash.errors import FusehashWarning
 
     if issubclass(category, FusehashWarning):
@@ -133,12 +129,8 @@ def now_and_then() -> Callable[[str], None]:
 
 def can_show(console: Console) -> bool:
     """Whether a console is a terminal with enough colors and a character set with half blocks."""
-    return (
-        console.is_terminal
-        and not console.no_color
-        and console.color_system in COLORS
-        and console.encoding.lower().startswith("utf")
-    )
+    colors = not console.no_color and console.color_system in COLORS
+    return console.is_terminal and colors and console.encoding.lower().startswith("utf")
 
 
 def fitting_side(width: int, count: int) -> int:
