@@ -25,7 +25,7 @@ from fusehash.datasets import emoji
 from fusehash.errors import MissingPackageError
 
 Run = Callable[..., Result]
-EVERY = 8  # of the emoji, one in so many: the rules are the same and the tests short
+EVERY = 16  # of the emoji, one in so many: the rules are the same and the tests short
 
 PROGRAM = f"""
 from fusehash.commands import demo
@@ -109,6 +109,7 @@ def _check_queries(answers: list[dict[str, Any]], items: list[emoji.EmojiItem]) 
     assert answers[2]["key"] is None
 
 
+@pytest.mark.slow
 def test_as_text_to_a_file_that_knows_no_unicode(some: list[emoji.EmojiItem], tmp_path: Path) -> None:
     """The program itself; what it keeps can be searched."""
     out = tmp_path / "emoji.collection"

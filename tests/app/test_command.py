@@ -61,6 +61,7 @@ def test_writing_with_a_token_file_and_stopping(pictures: Path, tmp_path: Path) 
         assert "0123456789abcdef" not in told
 
 
+@pytest.mark.slow
 def test_sentences(pictures: Path, tmp_path: Path) -> None:
     short = tmp_path / "short"
     short.write_text("abc")
@@ -74,7 +75,7 @@ def test_sentences(pictures: Path, tmp_path: Path) -> None:
             ((str(pictures), "--writable", "--token-file", str(short)), 1, "at least 16"),
             ((str(pictures), "--port", str(taken.getsockname()[1])), 1, "could not be opened"),
             ((str(pictures), "--host", "no such host"), 1, "must be an address"),
-            ((str(pictures), "--writable", "--token-file", str(tmp_path / "none")), 1, "where there is no file"),
+            ((str(pictures), "--writable", "--token-file", str(tmp_path / "none")), 1, "There is no file"),
             ((str(pictures), "--writable", "--token-file", str(tmp_path)), 1, "cannot be read"),
             ((str(truncated(pictures, tmp_path, "model-*")),), 1, "must be an intact fusehash model"),
             ((str(truncated(pictures, tmp_path, "image-*")),), 1, "must be an intact fusehash encoder"),
@@ -113,12 +114,12 @@ def test_what_a_host_means() -> None:
 
 def test_missing_packages_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     from fusehash.app import create_app
-    from fusehash.errors import DataError
+    from fusehash.errors import FusehashError
 
     loaded: dict[str, Any] = {name: None for name in sys.modules if name.split(".")[0] == "fastapi"}
     for name in (*loaded, "fastapi"):
         monkeypatch.setitem(sys.modules, name, None)
     for name in [name for name in sys.modules if name.startswith("fusehash.app.")]:
         monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(DataError, match="fusehash\\[serve\\]"):
+    with pytest.raises(FusehashError, match="fusehash\\[serve\\]"):
         create_app(None)  # type: ignore[arg-type]

@@ -95,6 +95,7 @@ def test_wiki_is_the_canonical_split(data_file: Callable[[str], Path]) -> None:
     assert "500 of its 2,173 training pairs drawn with seed 1" in fewer.split
 
 
+@pytest.mark.slow
 def test_iaprtc12_has_four_views_or_two(data_file: Callable[[str], Path]) -> None:
     file = data_file("iaprtc12.npz")
     data = load("iaprtc12", file)
