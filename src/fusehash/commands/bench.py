@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
@@ -12,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fusehash.commands import inputs
-from fusehash.commands.terminal import FusehashGroup, complain, now_and_then, print_json, progress, say, stdout
+from fusehash.commands.terminal import FusehashGroup, complain, print_json, progress, say, stdout
 
 if TYPE_CHECKING:
     from fusehash.experiments.runner import State
@@ -73,12 +71,14 @@ def run(
 
     chosen_spec = _spec(spec, only, bits, seeds)
     finished = 0
-    with _shown(chosen_spec.name) as show:
+    with progress(chosen_spec.name) as report_step:
 
         def watch(state: State) -> None:
             nonlocal finished
             finished = state.done
-            show(state)
+            if state.failure is not None:
+                complain(f"failed: {state.failure}")
+            report_step(state.done, state.total, f"{_left(state)}: {'; '.join(state.running[:2])}")
 
         try:
             summary = runner.run(
@@ -157,44 +157,6 @@ def _spec(name: str, only: list[str] | None, bits: str | None, seeds: int | None
             raise typer.BadParameter(f"{bits!r} is not a list of numbers such as 16,32.", param_hint="'--bits'")
         lengths.append(int(text))
     return load_spec(name).narrowed(only or (), lengths, seeds)
-
-
-@contextmanager
-def _shown(title: str) -> Iterator[Callable[[State], None]]:
-    """Show progress on stderr: a bar in a terminal, otherwise a line every few seconds; failures at once."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield _lines(title)
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-        TextColumn("{task.fields[left]}"), TextColumn("{task.fields[now]}"),
-    )  # fmt: skip
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(title, total=None, left="", now="")
-
-        def show(state: State) -> None:
-            running = "; ".join(state.running[:2]) + (" ..." if len(state.running) > 2 else "")
-            bar.update(task, completed=state.done, total=state.total, left=_left(state), now=running)
-            if state.failure is not None:
-                bar.console.print(f"fusehash: failed: {state.failure}", markup=False, highlight=False, soft_wrap=True)
-
-        yield show
-
-
-def _lines(title: str) -> Callable[[State], None]:
-    report = now_and_then()
-
-    def show(state: State) -> None:
-        if state.failure is not None:
-            complain(f"failed: {state.failure}")
-        report(f"{title}: {state.done}/{state.total} {_left(state)}: {'; '.join(state.running)}")
-
-    return show
 
 
 def _left(state: State) -> str:

@@ -34,8 +34,7 @@ Keep what it builds: fusehash demo --out emoji.collection --serve"""
 
 SEEDS = (0, 1)
 TOP = 5
-# The pictures have 72 x 72 pixels: a larger working size only takes longer.
-IMAGE_PARAMS = {"side": 72}
+IMAGE_PARAMS = {"side": 72}  # the size of the pictures
 # Queries: the words of the first held-out item of one group, the picture of that of another, and free words.
 TEXT_GROUP, IMAGE_GROUP, FREE_WORDS = "Animals & Nature", "Food & Drink", "driving a fast car"
 
@@ -153,9 +152,8 @@ def _new(items: Sequence[EmojiItem], rows: Any) -> list[Any]:
 def ask_all(collection: Collection, items: Sequence[EmojiItem], split: Split) -> list[dict[str, Any]]:
     """Search by the words of a held-out item, by the picture of another, and by free words."""
     held_out = [items[row] for row in split.query]
-    by_text, by_image = (
-        next((item for item in held_out if item.labels[0] == group), held_out[0]) for group in (TEXT_GROUP, IMAGE_GROUP)
-    )
+    groups = (TEXT_GROUP, IMAGE_GROUP)
+    by_text, by_image = (next((i for i in held_out if i.labels[0] == group), held_out[0]) for group in groups)
     items_by_key = {item.key: item for item in items}
     return [
         _ask(collection, items_by_key, by_text, text=by_text.text),

@@ -95,9 +95,7 @@ def score_table(results: dict[str, EvaluationResult], *, title: str) -> Table:
     """Protocols and directions down, methods across: mean and standard deviation over seeds."""
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left")
-    table.add_column("protocol")
-    table.add_column("query -> database")
+    table = Table("protocol", "query -> database", title=title, title_justify="left")
     for name in results:
         table.add_column(name, justify="right")
     previous = None
@@ -105,9 +103,8 @@ def score_table(results: dict[str, EvaluationResult], *, title: str) -> Table:
         if previous not in (None, score.protocol):
             table.add_section()
         cells = [_cell(result, score.protocol, score.direction) for result in results.values()]
-        table.add_row(
-            score.protocol if score.protocol != previous else "", score.direction.replace("->", " -> "), *cells
-        )
+        protocol = score.protocol if score.protocol != previous else ""
+        table.add_row(protocol, score.direction.replace("->", " -> "), *cells)
         previous = score.protocol
     return table
 

@@ -69,7 +69,6 @@ class Location:
 
     @property
     def path(self) -> Path:
-        """The path of a database that is not on a server."""
         return Path(self.target)
 
     def exists(self) -> bool:

@@ -159,8 +159,7 @@ def read_labels(path: Path) -> Any:
 
 def refuse_dataset_options(folder: Path | None, stack_images: bool) -> None:
     if folder is not None or stack_images:
-        option = "--data" if folder is not None else "--stack-images"
-        raise typer.BadParameter("is for datasets, not for files of views.", param_hint=f"'{option}'")
+        raise typer.BadParameter("are for datasets, not for files of views.", param_hint="'--data' / '--stack-images'")
 
 
 def parse_params(entries: Sequence[str] | None) -> dict[str, Any]:

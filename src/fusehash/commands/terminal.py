@@ -110,19 +110,13 @@ def progress(title: str) -> Iterator[Callable[[int, int, str], None]]:
 
 
 def _lines(title: str) -> Callable[[int, int, str], None]:
-    report = now_and_then()
-    return lambda step, total, message: report(f"{title}: {step}/{total} {message}")
-
-
-def now_and_then() -> Callable[[str], None]:
-    """Print a line to stderr, at most one every few seconds."""
     last = time.monotonic()
 
-    def report(line: str) -> None:
+    def report(step: int, total: int, message: str) -> None:
         nonlocal last
         if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
             last = time.monotonic()
-            typer.echo(line, err=True)
+            typer.echo(f"{title}: {step}/{total} {message}", err=True)
 
     return report
 
