@@ -142,9 +142,9 @@ def test_fit_by_name_with_parameters(run: Run, data: Path, tmp_path: Path) -> No
         ),
         (
             ("DATA", "--method", "random", "--param", "color=3"),
-            "--param must name a parameter of random, one of n_threads, ridge. Got 'color' instead.",
+            "--param must name a parameter of random: n_threads, ridge. Got 'color' instead.",
         ),
-        (("DATA", "--param", "max_iters=3"), "of agsfh, such as max_iter, inner_max_iter. Got 'max_iters' instead."),
+        (("DATA", "--method", "agsfh", "--param", "max_iters=3"), "of agsfh: max_iter (an integer of at least"),
         (("DATA", "--out", "no/such/folder/m.safetensors"), "in a folder that exists"),
         (("DATA", "--out", "."), "must not be a folder"),
         (("DATA", "--n-train", "121"), "'n_train' parameter of load"),
@@ -392,8 +392,8 @@ def test_wrong_files_of_views(run: Run, data: Path, model: Path, files: list[str
     wrong(run("fit", "a=gone.npy", *files, "--out", out), "where there is no file")
     np.save(tmp_path / "short.npy", np.ones((3, 2)))
     wrong(run("fit", f"a={tmp_path / 'short.npy'}", *files, "--out", out), "pair one to one")
-    wrong(run("fit", *files, "--labels", tmp_path / "short.npy", "--out", out), "one row for each of the 150 items")
-    wrong(run("fit", *files, "--labels", tmp_path / "gone.npy", "--out", out), "labels were looked for")
+    wrong(run("fit", *files, "--labels", tmp_path / "short.npy", "--out", out), "one row per item, 150. Got 3 instead.")
+    wrong(run("fit", *files, "--labels", tmp_path / "gone.npy", "--out", out), "labels must be at")
     wrong(run("fit", *files, "--n-train", 151, "--out", out), "at most the 150 rows")
     for words in (
         ("fit", *files, files[0]), ("fit", *files, data), ("fit", *files, "--data", tmp_path),

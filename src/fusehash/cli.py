@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fusehash.commands import bench, demo, encode, evaluate, fit, index, serve
+from fusehash.commands import bench, demo, evaluate, index, models, serve
 from fusehash.commands.terminal import FusehashGroup, complain
 
 app = typer.Typer(
@@ -39,8 +39,8 @@ def fusehash(
 
 
 app.command(epilog=demo.EXAMPLE)(demo.demo)
-app.command(epilog=fit.EXAMPLE)(fit.fit)
-app.command(epilog=encode.EXAMPLE)(encode.encode)
+app.command(epilog=models.FIT_EXAMPLE)(models.fit)
+app.command(epilog=models.ENCODE_EXAMPLE)(models.encode)
 app.command(epilog=evaluate.EXAMPLE)(evaluate.evaluate)
 app.add_typer(index.index_app, name="index")
 app.command(epilog=index.SEARCH_EXAMPLE)(index.search)

@@ -142,6 +142,14 @@ def check(owner: str, rules: Mapping[str, Rule], values: Mapping[str, Any]) -> N
         rules[name].check(owner, name, value)
 
 
+def rules_of(estimator: Any) -> dict[str, Rule]:
+    """The rule of every parameter of an estimator class, from its PARAMETERS table and those of its parents."""
+    rules: dict[str, Rule] = {}
+    for parent in reversed(estimator.__mro__):
+        rules |= vars(parent).get("PARAMETERS", {})
+    return {name: rules[name] for name in estimator._get_param_names()}
+
+
 def check_labels(owner: str, labels: Any, n_rows: int) -> NDArray[np.float64]:
     """Labels as a 0/1 matrix (rows, classes); classes without rows are left out."""
     if labels is None:
@@ -165,6 +173,41 @@ def check_labels(owner: str, labels: Any, n_rows: int) -> NDArray[np.float64]:
     if not matrix.any():
         raise DataError(f"{owner} learns from labels and needs at least one that is 1. Got zeros only.")
     return np.asarray(matrix[:, matrix.any(axis=0)], dtype=np.float64)
+
+
+def as_labels(labels: Any) -> Any:
+    """Labels as int64 class numbers (rows,), or as a 0/1 uint8 matrix (rows, labels), dense or CSR.
+
+    One column means class numbers. Raises DataError if the labels are neither.
+    """
+    if sp.issparse(labels) and labels.shape[1] == 1:
+        labels = labels.toarray()
+    if sp.issparse(labels):
+        matrix = sp.csr_array(labels)
+        matrix.eliminate_zeros()
+        matrix.sum_duplicates()
+        _check_binary(matrix.data)
+        return matrix.astype(np.uint8)
+    array = np.asarray(labels)
+    if array.dtype.kind not in "biuf":
+        raise DataError(f"Labels must be numbers. Got dtype {array.dtype} instead.")
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim == 1:
+        if array.dtype.kind == "f" and not (np.isfinite(array).all() and (array == np.rint(array)).all()):
+            raise DataError("Labels must be whole class numbers or a 0/1 matrix. Got fractions or NaN instead.")
+        return array.astype(np.int64)
+    if array.ndim != 2:
+        raise DataError(f"Labels must be class numbers or a 0/1 matrix. Got an array of shape {array.shape} instead.")
+    _check_binary(array)
+    return array.astype(np.uint8)
+
+
+def _check_binary(values: Any) -> None:
+    if not ((values == 0) | (values == 1)).all():
+        raise DataError(
+            f"A matrix of labels must hold only 0 and 1. Got values from {values.min()} to {values.max()} instead."
+        )
 
 
 def resolve_seed(random_state: Any) -> int:

@@ -63,6 +63,7 @@ def test_writing_with_a_token_file_and_stopping(pictures: Path, tmp_path: Path) 
         assert "0123456789abcdef" not in complaints
 
 
+@pytest.mark.slow
 def test_what_is_wrong_takes_one_sentence(pictures: Path, tmp_path: Path) -> None:
     short = tmp_path / "short"
     short.write_text("abc")
@@ -76,7 +77,7 @@ def test_what_is_wrong_takes_one_sentence(pictures: Path, tmp_path: Path) -> Non
             ((str(pictures), "--writable", "--token-file", str(short)), 1, "at least 16"),
             ((str(pictures), "--port", str(taken.getsockname()[1])), 1, "could not be opened"),
             ((str(pictures), "--host", "no such host"), 1, "must be an address"),
-            ((str(pictures), "--writable", "--token-file", str(tmp_path / "none")), 1, "where there is no file"),
+            ((str(pictures), "--writable", "--token-file", str(tmp_path / "none")), 1, "There is no file"),
             ((str(pictures), "--writable", "--token-file", str(tmp_path)), 1, "cannot be read"),
             ((str(truncated(pictures, tmp_path, "model-*")),), 1, "must be an intact fusehash model"),
             ((str(truncated(pictures, tmp_path, "image-*")),), 1, "must be an intact fusehash encoder"),

@@ -105,7 +105,7 @@ def test_a_table_that_lies_elsewhere_changes_captions_alone(made, tmp_path):
     assert result.exit_code == 0
     assert "changed 2" in result.stdout
     assert result.stderr == (
-        "fusehash: warning: 2 of 2 pictures are named but not there; those in the collection stay.\n"
+        "fusehash: warning: 2 of 2 pictures are named but missing; those in the collection stay.\n"
     )
     stats = answer("index", "stats", made)
     assert (stats["images"], stats["broken_images"]) == (24, 0)
@@ -135,7 +135,7 @@ def test_what_is_wrong_takes_one_line_and_status_1(made, photos, tmp_path):
     (tmp_path / "half.png").write_bytes((photos / "red0.png").read_bytes()[:60])
     assert "nothing" in wrong("index", tmp_path / "missing", "--out", tmp_path / "c")
     assert "has none" in wrong("index", tmp_path / "nothing", "--out", tmp_path / "c")
-    assert "lie in it" in wrong("index", photos, "--captions", outside, "--out", tmp_path / "c")
+    assert "be in it" in wrong("index", photos, "--captions", outside, "--out", tmp_path / "c")
     assert "already" in wrong("index", "create", made)
     assert "which stays" in wrong("index", photos, "--out", made, "--bits", 32)
     assert "not a fusehash collection" in wrong("index", photos, "--out", photos)
@@ -184,9 +184,9 @@ def test_help_shows_an_example(words):
 
 def test_generations_from_the_command_line(made):
     assert [generation["current"] for generation in answer("index", "generations", made)] == [True]
-    beside = call("index", "reindex", made, "--beside", "--bits", 32, "--no-measure")
-    assert beside.exit_code == 0
-    assert f"Next: fusehash index switch {made}" in beside.stdout
+    built = call("index", "reindex", made, "--keep-current", "--bits", 32, "--no-measure")
+    assert built.exit_code == 0
+    assert f"Next: fusehash index switch {made}" in built.stdout
     assert answer("index", "stats", made)["n_bits"] == 16
     assert answer("index", "switch", made)["generation"] == 2
     assert answer("index", "stats", made)["n_bits"] == 32
@@ -194,7 +194,7 @@ def test_generations_from_the_command_line(made):
     for word in ("number", "16", "32", "classical", "tfidf", "pair AUC"):
         assert word in table.stdout
     assert "Generation 1 is" in call("index", "switch", made, "--back").stdout
-    assert answer("index", "reindex", made, "--beside", "--no-measure", "--seed", 3)["generation"] == 3
+    assert answer("index", "reindex", made, "--keep-current", "--no-measure", "--seed", 3)["generation"] == 3
     assert "2, 3" in wrong("index", "switch", made, "--to", 7)
     assert "is current" in wrong("index", "generations", made, "--drop", 1)
     assert [generation["number"] for generation in answer("index", "generations", made, "--drop", 2)] == [1, 3]

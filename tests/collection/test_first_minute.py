@@ -98,11 +98,11 @@ def test_captions_that_stand_alone_or_are_none_are_told(photos: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("option", "name", "sentence"),
     [
-        ("--image-encoder", "clip", "pip install 'fusehash[clip]'"),
-        ("--text-encoder", "clip", "pip install 'fusehash[clip]'"),
+        ("--image-encoder", "clip", 'pip install "fusehash[clip]"'),
+        ("--text-encoder", "clip", 'pip install "fusehash[clip]"'),
         ("--image-encoder", "onnx", "'path'"),
         ("--text-encoder", "onnx", "'path'"),
-        ("--image-encoder", "sift", "pip install 'fusehash[images]'"),
+        ("--image-encoder", "sift", 'pip install "fusehash[images]"'),
     ],
 )
 def test_an_encoder_that_cannot_be_used_is_told_before_anything_is_made(
@@ -118,7 +118,33 @@ def test_an_encoder_that_cannot_be_used_is_told_before_anything_is_made(
     texts = tmp_path / "texts.csv"
     texts.write_text("text\na red thing\na blue thing\na green thing\n")
     assert call("index", texts, "--out", tmp_path / "c").exit_code == 0  # no pictures, so nobody misses OpenCV
-    assert sentence in call("index", "reindex", tmp_path / "c", "--beside", option, name).stderr
+    assert sentence in call("index", "reindex", tmp_path / "c", "--keep-current", option, name).stderr
+
+
+@pytest.mark.parametrize("package", ["PIL.Image", "cv2"])
+def test_pictures_without_the_packages_for_images_leave_nothing(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    made = call("index", photos, "--out", tmp_path / "c")
+    assert made.exit_code == 1
+    assert made.stdout == ""
+    assert len(made.stderr.strip().splitlines()) == 1, made.stderr
+    assert 'pip install "fusehash[images]"' in made.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["photos"]
+
+
+@pytest.mark.parametrize("package", ["fastapi", "uvicorn"])
+def test_serving_without_the_packages_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    served = call("serve", tmp_path)
+    assert (served.exit_code, served.stdout) == (1, "")
+    assert served.stderr == (
+        f"fusehash: fusehash serve needs the package {package}, which is not installed: "
+        'pip install "fusehash[serve]".\n'
+    )
 
 
 def commands() -> list[tuple[tuple[str, ...], Any]]:
@@ -164,7 +190,7 @@ def test_wrong_bits_are_told_before_any_work(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(demo, "learn_features", work)
     told = call("demo", "--bits", 7)
     assert told.exit_code == 1
-    assert "Got 7 instead." in told.stderr
+    assert "multiple of 8, at most 4096. Got 7 instead." in told.stderr
 
 
 def test_a_port_in_use_comes_with_a_way_out() -> None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fusehash.datasets import PairedDataset
-from fusehash.datasets.normalize import tidy_labels, tidy_view
+from fusehash.datasets.base import tidy_labels, tidy_view
 from fusehash.errors import DataError
 from fusehash.views import PairedViews
 

@@ -142,7 +142,7 @@ def test_captions_that_cannot_be_used_take_one_sentence(folder, name, content):
 
 def test_what_is_not_there(tmp_path):
     for paths in ((tmp_path / "no",), (tmp_path, tmp_path / "no.csv")):
-        with pytest.raises(DataError, match="looked for"):
+        with pytest.raises(DataError, match="There is no"):
             read(*paths)
 
 

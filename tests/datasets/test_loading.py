@@ -14,10 +14,10 @@ import scipy.io
 import scipy.sparse as sp
 
 from fusehash.datasets import load, names
-from fusehash.datasets.layouts import Content
+from fusehash.datasets.arrays import ArrayContent
 from fusehash.datasets.loading import GENERIC
 from fusehash.datasets.splits import make_split
-from fusehash.errors import DataError, FusehashWarning, ParameterError
+from fusehash.errors import DataError, FusehashWarning, MissingPackageError, ParameterError
 
 Write = Callable[[Path, dict[str, Any]], Path]
 
@@ -95,6 +95,7 @@ def test_wiki_is_the_canonical_split(data_file: Callable[[str], Path]) -> None:
     assert "500 of its 2,173 training pairs drawn with seed 1" in fewer.split
 
 
+@pytest.mark.slow
 def test_iaprtc12_has_four_views_or_two(data_file: Callable[[str], Path]) -> None:
     file = data_file("iaprtc12.npz")
     data = load("iaprtc12", file)
@@ -246,7 +247,7 @@ def test_a_small_stand_in_gets_a_smaller_split_and_a_warning(write: Callable[...
 
 
 def test_the_warning_is_told_to_the_caller() -> None:
-    rows = Content({}, content()[2])
+    rows = ArrayContent({}, content()[2])
     with pytest.warns(FusehashWarning) as told:
         make_split(rows, GENERIC, n_query=None, n_train=None, seed=0, name="views")
     assert [warning.filename for warning in told] == [__file__]
@@ -316,7 +317,7 @@ def test_wrong_content(write: Callable[..., Path], arrays: dict[str, Any], sente
         ({"test_idx": None}, "both train_idx and test_idx, or neither"),
         ({"labels": np.zeros(59)}, "labels has 59"),
         ({"text": np.ones((59, 3))}, "pair one to one.*text has 59"),
-        ({"text": np.ones(60)}, "array text of data.npz must be a matrix"),
+        ({"text": np.ones(60)}, "Array text of data.npz must be a matrix"),
         ({"image": np.array([["a"] * 3] * 60)}, "View 'image' must hold real numbers"),
     ],
 )
@@ -374,7 +375,7 @@ def test_v73_without_h5py_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest
     image, text, labels = content()
     file = write_v73(tmp_path / "data.mat", {"XAll": image, "YAll": text, "LAll": labels})
     monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(DataError, match=r"needs the package h5py. Install it with: pip install 'fusehash\[mat\]'"):
+    with pytest.raises(MissingPackageError, match=r'needs the package h5py.*pip install "fusehash\[mat\]"'):
         load(file)
 
 

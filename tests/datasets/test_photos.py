@@ -50,6 +50,7 @@ def test_items_with_picture_caption_and_label_are_kept(photos: Any) -> None:
     assert np.array_equal(np.sort(np.concatenate([photos.query, photos.database])), np.arange(30))
 
 
+@pytest.mark.slow
 def test_the_split_is_seeded(folder: Path, photos: Any) -> None:
     with pytest.warns(FusehashWarning):
         again, other = (datasets.load(folder.name, folder.parent, split_seed=seed, n_train=9) for seed in (0, 1))

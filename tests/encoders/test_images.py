@@ -9,9 +9,9 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from fusehash import encoders
-from fusehash.encoders import histograms, visual_words
-from fusehash.errors import DataError, ParameterError
+from fusehash import encoders, parameters
+from fusehash.encoders import histograms
+from fusehash.errors import DataError, MissingPackageError, ParameterError
 
 PIL = pytest.importorskip("PIL.Image")
 BROKEN = [None, b"", b"nothing", "no/such/file.jpg", 7]
@@ -96,22 +96,22 @@ def test_words_are_counted_for_the_nearest():
     rng = np.random.default_rng(0)
     words, found = rng.random((7, 128)).astype("f4"), rng.random((40, 128)).astype("f4")
     nearest = [int(np.argmin(((words - each) ** 2).sum(axis=1))) for each in found]
-    assert np.allclose(visual_words.histogram(found, words), np.bincount(nearest, minlength=7) / 40)
-    assert np.allclose(visual_words.histogram(found[:0], words), 1 / 7)
+    assert np.allclose(histograms.word_counts(found, words), np.bincount(nearest, minlength=7) / 40)
+    assert np.allclose(histograms.word_counts(found[:0], words), 1 / 7)
 
 
 def test_descriptors_are_opencv_s_as_square_roots(picture, optional):
     cv2 = optional("cv2")
     gray = picture(4, 120, 100).convert("L")
     _, expected = cv2.SIFT_create(nfeatures=50).detectAndCompute(np.asarray(gray), None)
-    found = visual_words.descriptors(gray, 50)
+    found = histograms.descriptors(gray, 50)
     assert np.allclose(found**2, expected / expected.sum(axis=1, keepdims=True), atol=1e-6)
 
 
 def test_few_descriptors_are_words_themselves():
     few = np.random.default_rng(0).random((5, 128)).astype("f4")
-    assert np.array_equal(visual_words.learn_words(np.vstack([few, few]), 8, 0), np.unique(few, axis=0))
-    assert visual_words.learn_words(np.vstack([few, few]), 3, 0).shape == (3, 128)
+    assert np.array_equal(histograms.learn_words(np.vstack([few, few]), 8, 0), np.unique(few, axis=0))
+    assert histograms.learn_words(np.vstack([few, few]), 3, 0).shape == (3, 128)
 
 
 # -- encoders --------------------------------------------------------------------------------------------------------
@@ -258,6 +258,11 @@ def test_names():
         assert cls.summary
         for param in cls._get_param_names():
             assert param in cls.__doc__
+        rules = parameters.rules_of(cls)
+        for param, value in cls().get_params().items():
+            if param not in ("path", "tokenizer"):  # have no default
+                assert rules[param].accepts(value), param
+            assert not rules[param].accepts(object()), param
 
 
 def test_unknown_names_and_parameters():
@@ -289,7 +294,7 @@ def test_a_single_image_is_no_list(fitted, pictures):
 
 def test_without_opencv_the_sentence_says_what_to_install(monkeypatch, pictures):
     monkeypatch.setitem(__import__("sys").modules, "cv2", None)
-    with pytest.raises(DataError, match=r"pip install 'fusehash\[images\]'"):
+    with pytest.raises(MissingPackageError, match=r'pip install "fusehash\[images\]"'):
         encoders.make("classical").fit(pictures)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from fusehash.encoders import reading
 from fusehash.encoders.reading import ImageError, open_image, thumbnail
-from fusehash.errors import DataError
+from fusehash.errors import MissingPackageError
 
 PIL = pytest.importorskip("PIL.Image")
 TURNS = {
@@ -253,7 +253,7 @@ def test_paths_that_are_no_files(tmp_path):
 
 def test_without_pillow_the_sentence_says_what_to_install(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "PIL.Image", None)
-    with pytest.raises(DataError, match=r"pip install 'fusehash\[images\]'"):
+    with pytest.raises(MissingPackageError, match=r'pip install "fusehash\[images\]"'):
         reading.open_image(b"x")
 
 

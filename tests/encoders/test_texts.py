@@ -9,8 +9,7 @@ from sklearn.decomposition import LatentDirichletAllocation
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 
 from fusehash import encoders
-from fusehash.encoders.texts import clean, known_terms, leading
-from fusehash.encoders.topics import topic_shares
+from fusehash.encoders.texts import clean, known_terms, leading, topic_shares
 from fusehash.errors import DataError, ParameterError
 
 THINGS = [

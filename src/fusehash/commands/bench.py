@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
@@ -12,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fusehash.commands import inputs
-from fusehash.commands.terminal import SECONDS_BETWEEN_LINES, FusehashGroup, complain, print_json, progress, stdout
+from fusehash.commands.terminal import FusehashGroup, complain, print_json, progress, say, stdout
 
 if TYPE_CHECKING:
     from fusehash.experiments.runner import RunState
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
 bench_app = typer.Typer(
     cls=FusehashGroup,
     no_args_is_help=True,
-    help="Run experiments from a specification, and make tables and figures of their stored results.",
+    help="Run the experiments of a specification, and make tables and figures of the results.",
     epilog="Example: fusehash bench run paper/table1 --data ~/data",
 )
 
@@ -33,13 +31,13 @@ REPORT_EXAMPLE = "Example: fusehash bench report paper/table1 --out report --for
 DEFAULT_RESULTS = Path("fusehash-results")
 
 SpecName = Annotated[
-    str, typer.Argument(metavar="SPEC", help="A specification: one that comes along (paper/table1), or a YAML file.")
+    str, typer.Argument(metavar="SPEC", help="A specification: a built-in one (paper/table1), or a YAML file.")
 ]
 Only = Annotated[
     list[str] | None, typer.Option("--only", metavar="METHOD", help="Only this method or label; repeat for more.")
 ]
 SomeBits = Annotated[str | None, typer.Option("--bits", metavar="BITS", help="Only these lengths, such as 16,32.")]
-SomeSeeds = Annotated[int | None, typer.Option("--seeds", min=1, help="Only so many of its seeds.")]
+SomeSeeds = Annotated[int | None, typer.Option("--seeds", min=1, help="Only this many seeds.")]
 
 
 class Format(str, Enum):
@@ -53,56 +51,55 @@ class Format(str, Enum):
 @bench_app.command(epilog=RUN_EXAMPLE)
 def run(
     spec: SpecName,
-    folder: Annotated[Path | None, typer.Option("--data", help="The folder of the data sets.")] = None,
+    folder: Annotated[Path | None, typer.Option("--data", help="The folder of the datasets.")] = None,
     results: Annotated[Path, typer.Option("--out", "-o", help="The folder of the results.")] = DEFAULT_RESULTS,
     only: Only = None,
     bits: SomeBits = None,
     seeds: SomeSeeds = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Runs at a time, one core each; default: cores.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Parallel runs, one core each; default: all cores.")
+    ] = None,
     stand_in: Annotated[
-        bool, typer.Option("--stand-in", help="Generated data of the same shape where a data set is not here.")
+        bool, typer.Option("--stand-in", help="If a dataset is missing, use generated data of its shape.")
     ] = False,
-    again: Annotated[bool, typer.Option("--again", help="Compute also what is stored.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Compute also what is already stored.")] = False,
     as_json: inputs.Json = False,
 ) -> None:
-    """Compute what SPEC asks for and RESULTS does not hold yet; after Ctrl-C the same command goes on."""
+    """Compute the runs of SPEC that are not stored yet. After Ctrl-C, the same command continues."""
     from fusehash.experiments import runner
     from fusehash.experiments.store import ResultStore
 
-    wanted = _spec(spec, only, bits, seeds)
+    chosen_spec = _spec(spec, only, bits, seeds)
     finished = 0
-    with _shown(wanted.name) as show:
+    with progress(chosen_spec.name) as report_step:
 
         def watch(state: RunState) -> None:
             nonlocal finished
             finished = state.done
-            show(state)
+            if state.failure is not None:
+                complain(f"failed: {state.failure}")
+            report_step(state.done, state.total, f"{_left(state)}: {'; '.join(state.running[:2])}")
 
         try:
             summary = runner.run(
-                wanted, folder, ResultStore(results), workers, progress=watch, stand_in=stand_in, again=again
+                chosen_spec, folder, ResultStore(results), workers, progress=watch, stand_in=stand_in, again=again
             )
         except KeyboardInterrupt:
             interrupted = True
         else:
             interrupted = False
     if interrupted:
-        complain(
-            f"interrupted; the {finished} finished runs are kept in {results}, the same command goes on from there."
-        )
+        complain(f"interrupted; the {finished} finished runs are kept in {results}, the same command continues.")
         raise typer.Exit(130)
     if as_json:
-        print_json({"spec": wanted.name, "results": str(results), **asdict(summary)})
+        print_json({"spec": chosen_spec.name, "results": str(results), **asdict(summary)})
     else:
-        console = stdout()
-        console.print(
-            f"{wanted.name}: {summary.computed:,} runs computed, {summary.reused:,} found in {results}, "
-            f"{len(summary.failed):,} failed. Took {summary.seconds:.0f} s.",
-            soft_wrap=True,
-            markup=False,
+        counts = (
+            f"{summary.computed:,} runs computed, {summary.reused:,} found in {results}, {len(summary.failed):,} failed"
         )
+        say(f"{chosen_spec.name}: {counts}. Took {summary.seconds:.0f} s.")
         if not summary.failed:
-            console.print(f"Next: fusehash bench report {spec} --results {results}", soft_wrap=True, markup=False)
+            say(f"Next: fusehash bench report {spec} --results {results}")
     if summary.failed:
         raise typer.Exit(1)
 
@@ -117,27 +114,25 @@ def report(
     bits: SomeBits = None,
     seeds: SomeSeeds = None,
 ) -> None:
-    """Print a table of SPEC from stored results alone, and write it with its figures as files."""
+    """Print the table of SPEC from stored results, and write it with its figures to files."""
     from fusehash.experiments.examples import retrieval_examples
     from fusehash.experiments.metrics import collect
     from fusehash.experiments.report import terminal_table, write_report
     from fusehash.experiments.store import ResultStore
 
-    wanted, store = _spec(spec, only, bits, seeds), ResultStore(results)
-    console = stdout()
-    chosen = [one.value for one in formats or list(Format)]
-    with progress(wanted.name) as step:
-        found = collect(wanted, store, step)
-        shown = retrieval_examples(found, store)
-        written = write_report(wanted, store, out, formats=chosen, progress=step, results=found, examples=shown)
-    console.print(terminal_table(wanted, store, results=found))
-    for file in written:
-        console.print(f"Wrote {file}.", soft_wrap=True, markup=False)
+    chosen_spec, store = _spec(spec, only, bits, seeds), ResultStore(results)
+    kinds = [kind.value for kind in formats or list(Format)]
+    with progress(chosen_spec.name) as step:
+        collected = collect(chosen_spec, store, step)
+        shown = retrieval_examples(collected, store)
+        written = write_report(chosen_spec, store, out, formats=kinds, progress=step, results=collected, examples=shown)
+    stdout().print(terminal_table(chosen_spec, store, results=collected))
+    say(*(f"Wrote {file}." for file in written))
 
 
 @bench_app.command(epilog="Example: fusehash bench methods --json")
 def methods(as_json: inputs.Json = False) -> None:
-    """List every method: what it is, where it comes from, how sure we are that this is it."""
+    """List every method with its reference and the basis of its implementation."""
     from fusehash import hashers
 
     entries = hashers.catalogue()
@@ -162,49 +157,6 @@ def _spec(name: str, only: list[str] | None, bits: str | None, seeds: int | None
             raise typer.BadParameter(f"{bits!r} is not a list of numbers such as 16,32.", param_hint="'--bits'")
         lengths.append(int(text))
     return load_spec(name).narrowed(only or (), lengths, seeds)
-
-
-@contextmanager
-def _shown(title: str) -> Iterator[Callable[[RunState], None]]:
-    """Draw on stderr where a run stands: a bar in a terminal, now and then a line elsewhere; failures at once."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield _lines(title)
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-        TextColumn("{task.fields[left]}"), TextColumn("{task.fields[now]}"),
-    )  # fmt: skip
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(title, total=None, left="", now="")
-
-        def show(state: RunState) -> None:
-            running = "; ".join(state.running[:2]) + (" ..." if len(state.running) > 2 else "")
-            bar.update(task, completed=state.done, total=state.total, left=_left(state), now=running)
-            if state.failure is not None:
-                bar.console.print(f"fusehash: failed: {state.failure}", markup=False, highlight=False, soft_wrap=True)
-
-        yield show
-
-
-def _lines(title: str) -> Callable[[RunState], None]:
-    import time
-
-    last = time.monotonic()
-
-    def show(state: RunState) -> None:
-        nonlocal last
-        if state.failure is not None:
-            complain(f"failed: {state.failure}")
-        if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
-            last = time.monotonic()
-            typer.echo(f"{title}: {state.done}/{state.total} {_left(state)}: {'; '.join(state.running)}", err=True)
-
-    return show
 
 
 def _left(state: RunState) -> str:

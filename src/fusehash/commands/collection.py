@@ -1,7 +1,8 @@
-"""Collections from the command line: `fusehash index PHOTOS`, and what index.py and search hand over for folders."""
+"""Collections on the command line: build, update, reindex, generations, and the collection side of index and search."""
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,127 +10,200 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fusehash.commands import inputs, tables
-from fusehash.commands.terminal import complain, print_json, progress, stdout
+from fusehash.commands import inputs
+from fusehash.commands.terminal import complain, print_json, progress, say, stdout
 from fusehash.errors import DataError, MissingPackageError
+from fusehash.extras import require
 
 if TYPE_CHECKING:
-    from fusehash.collection import Collection, Hit, NewItem, Report
+    from fusehash.collection import Collection, Generation, Hit, NewItem, Report
 
 BUILD_EXAMPLE = """Example: fusehash index photos --captions captions.csv --out my.collection
 
-Run it again after the folder has changed: only what changed is worked on."""
+Run it again after the folder has changed: only changed items are processed."""
 UPDATE_EXAMPLE = "Example: fusehash index update my.collection photos --captions better-captions.csv"
+REINDEX_EXAMPLE = """Example: fusehash index reindex my.collection
+
+Without downtime: fusehash index reindex my.collection --keep-current --bits 128
+
+then: fusehash index generations my.collection
+
+then: fusehash index switch my.collection"""
+SWITCH_EXAMPLE = """Example: fusehash index switch my.collection
+
+Back to the previous one: fusehash index switch my.collection --back"""
+LIST_EXAMPLE = """Example: fusehash index generations my.collection
+
+Remove one: fusehash index generations my.collection --drop 1"""
 
 SHOWN_PROBLEMS = 10
 CAPTION_WIDTH = 70
 
 Captions = Annotated[
     Path | None,
-    typer.Option(help="A .csv (columns image, caption[, labels]) or .jsonl file; else .txt files beside the pictures."),
+    typer.Option(help="A .csv (columns image, caption[, labels]) or .jsonl file; default: .txt files next to images."),
 ]
 Text = Annotated[str | None, typer.Option(help="The text of a single picture.")]
-Labels = Annotated[list[str] | None, typer.Option("--label", help="A label for what is added; repeat for more.")]
-QueryImage = Annotated[Path | None, typer.Option("--image", help="A collection: search by this picture.")]
-Like = Annotated[int | None, typer.Option(help="A collection: search by the item of this id.")]
-QueryLabel = Annotated[str | None, typer.Option("--label", help="A collection: only items with this label.")]
-Rerank = Annotated[bool, typer.Option(help="A collection: order candidates by more than their bits.")]
-Engine = Annotated[
+Labels = Annotated[list[str] | None, typer.Option("--label", help="A label for the new items; repeat for more.")]
+QueryImage = Annotated[Path | None, typer.Option("--image", help="Collections: search by this picture.")]
+Like = Annotated[int | None, typer.Option(help="Collections: search by the item with this id.")]
+QueryLabel = Annotated[str | None, typer.Option("--label", help="Collections: only items with this label.")]
+Rerank = Annotated[bool, typer.Option(help="Collections: rank candidates by their features, not only by their bits.")]
+ImageEncoder = Annotated[
     str | None,
-    typer.Option(
-        help="What searches the codes: scan, auto, ..., or the address of a server (postgresql://..., milvus://...), "
-        "which is remembered."
-    ),
+    typer.Option(help="Encoder of the pictures: classical, sift, clip; in Python also onnx.  \\[default: classical]"),
 ]
+TextEncoder = Annotated[
+    str | None,
+    typer.Option(help="Encoder of the texts: tfidf, lda, clip; in Python also onnx.  \\[default: tfidf]"),
+]
+Seed = Annotated[int | None, typer.Option(min=0, help="Seed of the method.  \\[default: 0]")]
 CollectionPath = Annotated[Path, typer.Argument(metavar="COLLECTION", help="The folder of a collection.")]
 
 
 def build(
     photos: Annotated[
-        Path,
-        typer.Argument(metavar="PHOTOS", help="A folder of pictures; or a .csv or .jsonl file of texts."),
+        Path, typer.Argument(metavar="PHOTOS", help="A folder of pictures; or a .csv or .jsonl file of texts.")
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The folder of the collection, made if it is not there.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder of the collection; created if missing.")],
     captions: Captions = None,
     bits: Annotated[int | None, typer.Option(help="Length of the codes, a multiple of 8.  \\[default: 64]")] = None,
-    image_encoder: Annotated[
-        str | None,
-        typer.Option(
-            help="What sees the pictures: classical, sift, clip; from Python also onnx.  \\[default: classical]"
-        ),
-    ] = None,
-    text_encoder: Annotated[
-        str | None,
-        typer.Option(help="What reads the texts: tfidf, lda, clip; from Python also onnx.  \\[default: tfidf]"),
-    ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the method.  \\[default: 0]")] = None,
-    engine: Engine = None,
+    image_encoder: ImageEncoder = None,
+    text_encoder: TextEncoder = None,
+    seed: Seed = None,
     as_json: inputs.Json = False,
 ) -> None:
-    """Make a searchable collection of pictures and texts, or bring one up to date with them."""
+    """Build a searchable collection of pictures and texts, or update one from its folder."""
     from fusehash.collection import Collection, read_folder
 
-    if not photos.exists():
-        raise DataError(f"The pictures were looked for at {photos}, where there is nothing.")
-    given = {"n_bits": bits, "image_encoder": image_encoder, "text_encoder": text_encoder, "random_state": seed}
-    chosen = {name: value for name, value in given.items() if value is not None}
+    chosen = _chosen(bits, image_encoder, text_encoder, seed)
     items = list(read_folder(photos, captions))
     if not items:
         raise DataError(f"There must be pictures or texts to index. {photos} has none.")
-    tables.check_captions(items, photos, captions)
-    is_new = not (out.exists() and (not out.is_dir() or any(out.iterdir())))
-    if not is_new:
-        collection = Collection.open(out, engine=engine)
-        _check_same(collection, chosen)
+    inputs.check_captions(items, photos, captions)
+    if any(map(inputs.has_picture, items)):
+        require("PIL.Image", "Indexing pictures")
+    is_new = not out.exists() or (out.is_dir() and not any(out.iterdir()))
+    if is_new:
+        inputs.check_folder(out, "A collection")
+        collection = Collection.create(out, **chosen)
     else:
-        inputs.check_place(out, "A collection")
-        collection = Collection.create(out, engine=engine, **chosen)  # type: ignore[arg-type]
+        collection = Collection.open(out)
+        _check_same(collection, chosen)
     try:
         with collection, progress("index") as report:
             done = collection.build(items, progress=report)
             stats = collection.stats()
     except MissingPackageError:
         if is_new:
-            shutil.rmtree(out, ignore_errors=True)
+            shutil.rmtree(out)
         raise
     show_report(done, as_json)
     if stats["trained"] and not as_json:
-        # A single text, or many equal ones, are nothing that a search by words could be learned from.
-        asked = '"words to look for"' if stats["texts"] > 1 else f"--like {done.ids[0] if done.ids else 1}"
-        stdout().print(f"Next: fusehash search {out} {asked}", soft_wrap=True, markup=False)
+        # A search by words needs at least two different texts to learn from.
+        query = '"words to look for"' if stats["texts"] > 1 else f"--like {done.ids[0] if done.ids else 1}"
+        say(f"Next: fusehash search {out} {query}")
     if not stats["items"]:
         raise DataError(f"None of the {len(items):,} items could be used; the collection {out} is empty.")
 
 
 def update(
     path: CollectionPath,
-    source: Annotated[
-        Path, typer.Argument(metavar="SOURCE", help="A folder of pictures, a picture, or a .csv or .jsonl file.")
-    ],
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A folder of pictures, a picture, or a table.")],
     captions: Captions = None,
     text: Text = None,
     label: Labels = None,
     as_json: inputs.Json = False,
 ) -> None:
-    """Put other pictures, texts or labels in the place of those under the same names, all or none.
+    """Replace pictures, texts or labels of existing items, all or none.
 
-    What SOURCE does not give stays as it is: a table of names and captions changes captions, and no picture.
+    What SOURCE does not contain stays: a table of names and captions changes captions, but no picture.
     """
     take_in("update", path, source, captions, text, label, as_json)
 
 
+def reindex(
+    path: CollectionPath,
+    keep_current: Annotated[
+        bool, typer.Option("--keep-current", help="Keep the current generation, and build a new one to switch to.")
+    ] = False,
+    bits: Annotated[int | None, typer.Option(help="With --keep-current: another length of the codes.")] = None,
+    image_encoder: Annotated[
+        str | None, typer.Option(help="With --keep-current: another image encoder (classical, sift, clip).")
+    ] = None,
+    text_encoder: Annotated[
+        str | None, typer.Option(help="With --keep-current: another text encoder (tfidf, lda, clip).")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="With --keep-current: another seed.")] = None,
+    measure: Annotated[
+        bool, typer.Option(help="With --keep-current: measure the quality on held-out pairs by a second fit.")
+    ] = True,
+    as_json: inputs.Json = False,
+) -> None:
+    """Fit the model of a collection again, on all of its current items."""
+    chosen = _chosen(bits, image_encoder, text_encoder, seed)
+    if chosen and not keep_current:
+        raise typer.BadParameter("other settings need --keep-current.", param_hint="'--keep-current'")
+    with open_collection(path) as collection, progress("reindex") as report:
+        if keep_current:
+            done = collection.build_generation(progress=report, measure=measure, **chosen)
+        else:
+            done = collection.reindex(progress=report)
+    show_report(done, as_json)
+    if keep_current and not as_json:
+        say(f"Built generation {done.generation}. Next: fusehash index switch {path}")
+
+
+def switch(
+    path: CollectionPath,
+    to: Annotated[int | None, typer.Option(min=1, help="Number of the generation; by default the newest.")] = None,
+    back: Annotated[bool, typer.Option("--back", help="Switch to the previous generation.")] = False,
+    as_json: inputs.Json = False,
+) -> None:
+    """Make another generation the current one, at once and for everyone who searches the collection."""
+    if back and to is not None:
+        raise typer.BadParameter("and --to exclude each other.", param_hint="'--back'")
+    with open_collection(path) as collection, progress("switch") as report:
+        done = collection.switch(to, back=back, progress=report)
+    if as_json:
+        print_json(done.to_dict())
+        return
+    say(f"Generation {done.generation} is current. Items that were added or changed since: {done.changed:,}.")
+
+
+def generations(
+    path: CollectionPath,
+    drop: Annotated[int | None, typer.Option(min=1, help="First remove the generation with this number.")] = None,
+    as_json: inputs.Json = False,
+) -> None:
+    """List the generations of a collection."""
+    with open_collection(path) as collection:
+        if drop is not None:
+            collection.drop(drop)
+        listed = collection.generations()
+    if as_json:
+        print_json([generation.to_dict() for generation in listed])
+        return
+    from rich.table import Table
+
+    table = Table("number", "", "created", "codes", "bits", "seed", "images", "texts", "pair AUC", "MB")
+    for generation in listed:
+        table.add_row(*_row(generation))
+    stdout().print(table)
+
+
+def _row(generation: Generation) -> list[str]:
+    status = "current" if generation.current else "previous" if generation.previous else ""
+    quality = "-" if generation.quality is None else f"{generation.quality:.4f}"
+    encoders = [generation.image_encoder or "-", generation.text_encoder or "-"]
+    return [str(generation.number), status, generation.made or "-", f"{generation.codes:,}", str(generation.n_bits),
+            str(generation.random_state), *encoders, quality, f"{generation.bytes / 1e6:.1f}"]  # fmt: skip
+
+
 def take_in(
-    how: str,
-    path: Path,
-    source: Path,
-    captions: Path | None,
-    text: str | None,
-    labels: list[str] | None,
-    as_json: bool,
+    how: str, path: Path, source: Path, captions: Path | None, text: str | None, labels: list[str] | None, as_json: bool
 ) -> None:
     """`index add` and `index update` on a collection."""
-    import dataclasses
-
     from fusehash.collection import read_folder
 
     if text is not None and (source.is_dir() or captions is not None):
@@ -138,19 +212,20 @@ def take_in(
     if not items:
         raise DataError(f"There must be pictures or texts to {how}. {source} has none.")
     if how == "add":
-        tables.check_captions(items, source, captions)
+        inputs.check_captions(items, source, captions)
     else:
-        items = tables.without_missing(items)
+        items = inputs.without_missing(items)
     if text is not None:
         items = [dataclasses.replace(item, text=text) for item in items]
     if labels:
         items = [dataclasses.replace(item, labels=(*item.labels, *labels)) for item in items]
     with open_collection(path) as collection, progress(how) as report:
         done = (collection.add if how == "add" else collection.update)(items, progress=report)
-    if not (done.added or done.changed or done.unchanged) and len(items) == 1:
+    unused = not (done.added or done.changed or done.unchanged)
+    if unused and len(items) == 1:
         raise DataError(f"{source} could not be used: {next(iter(done.skipped.values()))}")
     show_report(done, as_json)
-    if not (done.added or done.changed or done.unchanged):
+    if unused:
         raise DataError(f"None of the {len(items):,} items of {source} could be used; nothing was added.")
 
 
@@ -168,18 +243,11 @@ def stats(path: Path, as_json: bool) -> None:
 
 
 def search(
-    path: Path,
-    text: str | None,
-    image: Path | None,
-    like: int | None,
-    label: str | None,
-    k: int,
-    rerank: bool,
-    as_json: bool,
-    engine: str | None = None,
-) -> None:
+    path: Path, text: str | None, image: Path | None, like: int | None, label: str | None, k: int, rerank: bool,
+    as_json: bool, engine: str | None = None,
+) -> None:  # fmt: skip
     """`search` on a collection."""
-    if sum(given is not None for given in (text, image, like)) != 1:
+    if sum(query is not None for query in (text, image, like)) != 1:
         raise typer.BadParameter("give a text, or --image, or --like.", param_hint="'QUERY'")
     with open_collection(path, engine) as collection:
         hits = collection.search(text, image=image, like=like, k=k, label=label, rerank=rerank)
@@ -187,14 +255,14 @@ def search(
 
 
 def refuse(only_for: str = "an index of codes", **options: Any) -> None:
-    """Options that mean nothing here are wrong usage, not silently ignored."""
+    """Raise for options that have no effect here."""
     for name, value in options.items():
         if value not in (None, [], ()):
             raise typer.BadParameter(f"is for {only_for}.", param_hint=f"'--{name}'")
 
 
 def show_facts(facts: dict[str, Any], as_json: bool) -> None:
-    """Names and values."""
+    """Print names and values."""
     if as_json:
         print_json(facts)
         return
@@ -207,7 +275,7 @@ def show_facts(facts: dict[str, Any], as_json: bool) -> None:
     stdout().print(table)
 
 
-def open_collection(path: Path, engine: str | None = None) -> Collection:
+def open_collection(path: Path, engine: str = "scan") -> Collection:
     """The collection in a folder."""
     from fusehash.collection import Collection
 
@@ -215,24 +283,25 @@ def open_collection(path: Path, engine: str | None = None) -> Collection:
 
 
 def _check_same(collection: Collection, chosen: dict[str, Any]) -> None:
-    """A build changes items, not what codes are made with."""
+    """Raise if a build of an existing collection asks for other settings."""
     settings = collection.settings
-    has = {
-        "n_bits": settings.n_bits,
-        "random_state": settings.random_state,
-        "image_encoder": settings.image.name,
-        "text_encoder": settings.text.name,
-    }
+    current = _chosen(settings.n_bits, settings.image.name, settings.text.name, settings.random_state)
     for name, value in chosen.items():
-        if has[name] != value:
+        if current[name] != value:
             raise DataError(
-                f"The collection {collection.path} has {name} {has[name]!r}, which stays (index reindex --beside makes "
-                f"codes with another). Got {value!r}."
+                f"The collection {collection.path} has {name} {current[name]!r}, which stays; index reindex "
+                f"--keep-current builds codes with another. Got {value!r}."
             )
 
 
+def _chosen(bits: int | None, image_encoder: str | None, text_encoder: str | None, seed: int | None) -> dict[str, Any]:
+    """The settings that are not None."""
+    settings = {"n_bits": bits, "image_encoder": image_encoder, "text_encoder": text_encoder, "random_state": seed}
+    return {name: value for name, value in settings.items() if value is not None}
+
+
 def show_report(report: Report, as_json: bool) -> None:
-    """What was done on stdout, what was wrong on stderr."""
+    """Print what was done to stdout and problems to stderr."""
     if as_json:
         print_json(report.to_dict())
         return
@@ -243,40 +312,29 @@ def show_report(report: Report, as_json: bool) -> None:
     for note in report.notes:
         complain(note)
     learned = " Codes were learned from all items." if report.trained else ""
-    stdout().print(
-        f"Added {report.added:,}, changed {report.changed:,}, removed {report.removed:,}, "
-        f"unchanged {report.unchanged:,} in {report.seconds:.1f} s.{learned}",
-        soft_wrap=True,
-        markup=False,
-    )
+    counts = f"Added {report.added:,}, changed {report.changed:,}, removed {report.removed:,}"
+    say(f"{counts}, unchanged {report.unchanged:,} in {report.seconds:.1f} s.{learned}")
 
 
 def _show_hits(hits: list[Hit], as_json: bool) -> None:
     if as_json:
-        print_json(
-            [
-                {
-                    "id": hit.id,
-                    "distance": hit.distance,
-                    "score": round(hit.score, 6),
-                    "key": hit.item.key,
-                    "text": hit.item.text,
-                    "labels": list(hit.item.labels),
-                }
-                for hit in hits
-            ]
-        )
+        fields = ("key", "text", "labels")
+        print_json([
+            {"id": hit.id, "distance": hit.distance, "score": round(hit.score, 6)}
+            | {name: getattr(hit.item, name) for name in fields}
+            for hit in hits
+        ])  # fmt: skip
         return
     from rich.markup import escape
     from rich.table import Table
 
     if not hits:
-        stdout().print("Nothing was found.")
+        say("Nothing was found.")
         return
     table = Table("id", "score", "distance", "key", "caption")
     for hit in hits:
-        told = escape(hit.item.key), escape(_shortened(hit.item.text or ""))
-        table.add_row(str(hit.id), f"{hit.score:.3f}", str(hit.distance), *told)
+        words = escape(hit.item.key), escape(_shortened(hit.item.text or ""))
+        table.add_row(str(hit.id), f"{hit.score:.3f}", str(hit.distance), *words)
     stdout().print(table)
 
 

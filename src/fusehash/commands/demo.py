@@ -1,4 +1,4 @@
-"""`fusehash demo`: learn codes of pictures and words from real data, see how good they are, and search with them."""
+"""`fusehash demo`: learn codes of emoji pictures and words, measure them, and search with them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fusehash.commands import demo_output, inputs
-from fusehash.commands.evaluate import CONTROLS, run_all
-from fusehash.commands.terminal import print_json, progress, stdout
+from fusehash.commands import inputs, terminal
+from fusehash.commands.evaluate import CONTROLS, footnotes, run_all, score_table
+from fusehash.commands.serve import PACKAGES
+from fusehash.commands.terminal import print_json, progress, say, stdout
 from fusehash.errors import DataError
+from fusehash.extras import is_installed, require
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from fusehash.collection import Collection, Hit
     from fusehash.datasets import PairedDataset
-    from fusehash.datasets.emoji import ConceptSplit, EmojiItem
+    from fusehash.datasets.emoji import EmojiItem
+    from fusehash.datasets.splits import Split
 
 EXAMPLE = """Example: fusehash demo
 
@@ -29,10 +34,9 @@ Keep what it builds: fusehash demo --out emoji.collection --serve"""
 
 SEEDS = (0, 1)
 TOP = 5
-# The pictures have 72 x 72 pixels: a larger working size takes longer and shows nothing more.
-IMAGE_PARAMS = {"side": 72}
-# The first held-out item of one group asks by its words, that of another by its picture; then words of nobody's.
-ASKED_BY_TEXT, ASKED_BY_IMAGE, FREE_WORDS = "Animals & Nature", "Food & Drink", "driving a fast car"
+IMAGE_PARAMS = {"side": 72}  # the size of the pictures
+# Queries: the words of the first held-out item of one group, the picture of that of another, and free words.
+TEXT_GROUP, IMAGE_GROUP, FREE_WORDS = "Animals & Nature", "Food & Drink", "driving a fast car"
 
 
 def demo(
@@ -42,26 +46,26 @@ def demo(
     ] = None,
     serve: Annotated[
         bool | None,
-        typer.Option("--serve/--no-serve", help="Show the page at the end.  \\[default: ask, on a terminal]"),
+        typer.Option("--serve/--no-serve", help="Serve the search page at the end.  \\[default: ask, in a terminal]"),
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0 takes a free one.")] = 8000,
     as_json: inputs.Json = False,
 ) -> None:
-    """Learn from the emoji set, print MAP on unseen concepts beside controls, and answer three queries."""
+    """Learn from the emoji set, compare MAP on unseen concepts with controls, and answer three queries."""
     if as_json and serve:
-        raise typer.BadParameter("cannot go with --json.", param_hint="'--serve'")
-    if serve and not _can_serve():
-        raise DataError("Serving needs FastAPI and uvicorn; pip install 'fusehash[serve]' brings them.")
+        raise typer.BadParameter("cannot be combined with --json.", param_hint="'--serve'")
+    for package in PACKAGES if serve else ():
+        require(package, "fusehash demo --serve")
     methods = ("fusehash", *CONTROLS)
     models = {name: inputs.make_hasher(name, bits=bits, seed=None, params={}) for name in methods}
     console, clock = stdout(), _Clock()
-    with _place(out) as place:
+    with _folder(out) as folder:
         items, split, data = clock.of("features", learn_features)
         results = clock.of("evaluation", lambda: run_all(models, data, k=50, ties="expected", seeds=SEEDS))
         chance = chance_map(data)
         if not as_json:
-            demo_output.tell_scores(console, items, data, results, chance, bits)
-        with build(place, items, split, bits, clock) as collection:
+            show_scores(console, items, data, results, chance, bits)
+        with build(folder, items, split, bits, clock) as collection:
             answers = clock.of("queries", lambda: ask_all(collection, items, split))
             clock.of("adding", lambda: add_queries(collection, items, split))
             stats = collection.stats()
@@ -69,34 +73,26 @@ def demo(
         if as_json:
             from fusehash.datasets.emoji import ATTRIBUTION
 
-            print_json(
-                {
-                    "data": {
-                        "items": len(items),
-                        "concepts": len({item.concept for item in items}),
-                        "groups": list(data.label_names or ()),
-                        "split": data.split,
-                        "attribution": ATTRIBUTION,
-                    },
-                    "results": {name: result.to_dict() for name, result in results.items()},
-                    "chance": chance,
-                    "queries": answers,
-                    "collection": {**stats, "path": str(out) if out else None},
-                    "seconds": clock.seconds,
-                }
-            )
+            concepts = {item.concept for item in items}
+            print_json({
+                "data": {"items": len(items), "concepts": len(concepts), "groups": list(data.label_names or ()),
+                         "split": data.split, "attribution": ATTRIBUTION},
+                "results": {name: result.to_dict() for name, result in results.items()}, "chance": chance,
+                "queries": answers, "collection": {**stats, "path": str(out) if out else None},
+                "seconds": clock.seconds,
+            })  # fmt: skip
             return
         for answer in answers:
-            demo_output.show(console, answer, {item.key: item for item in items})
-        demo_output.tell_end(console, out, stats, clock.seconds)
+            show_answer(console, answer, {item.key: item for item in items})
+        show_end(out, stats, clock.seconds)
         if _wants_page(serve):
             from fusehash.commands import serve as serving
 
-            serving.serve(place, port=port)
+            serving.serve(folder, port=port)
 
 
-def learn_features() -> tuple[list[EmojiItem], ConceptSplit, PairedDataset]:
-    """The emoji, a split by concepts, and features by encoders that have seen training concepts only."""
+def learn_features() -> tuple[list[EmojiItem], Split, PairedDataset]:
+    """The emoji, a split by concepts, and features from encoders that were fitted on training concepts only."""
     from fusehash import encoders
     from fusehash.datasets.emoji import load_emoji, paired, split_concepts
 
@@ -104,10 +100,7 @@ def learn_features() -> tuple[list[EmojiItem], ConceptSplit, PairedDataset]:
         report(0, 1, "reading")
         items = load_emoji()
         split = split_concepts(items)
-        contents: dict[str, list[Any]] = {
-            "image": [item.image for item in items],
-            "text": [item.text for item in items],
-        }
+        contents: dict[str, list[Any]] = {name: [getattr(item, name) for item in items] for name in ("image", "text")}
         makers = {"image": encoders.make("classical", modality="image", **IMAGE_PARAMS), "text": encoders.make("tfidf")}
         views = {}
         for view, encoder in makers.items():
@@ -117,7 +110,7 @@ def learn_features() -> tuple[list[EmojiItem], ConceptSplit, PairedDataset]:
 
 
 def chance_map(data: PairedDataset) -> float:
-    """MAP@50 of codes that are all the same: what an arbitrary order reaches."""
+    """MAP@50 of equal codes: what an arbitrary order reaches."""
     import numpy as np
 
     from fusehash.evaluation import mean_average_precision
@@ -128,25 +121,23 @@ def chance_map(data: PairedDataset) -> float:
 
 
 @contextmanager
-def build(
-    place: Path, items: Sequence[EmojiItem], split: ConceptSplit, bits: int, clock: _Clock
-) -> Iterator[Collection]:
-    """A collection of all items but the queries, which it has never seen. It goes again where something goes wrong."""
+def build(folder: Path, items: Sequence[EmojiItem], split: Split, bits: int, clock: _Clock) -> Iterator[Collection]:
+    """A collection of all items except the queries. If something fails, it is deleted."""
     from fusehash.collection import Collection
 
-    collection = Collection.create(place, n_bits=bits, image_params=IMAGE_PARAMS)
+    collection = Collection.create(folder, n_bits=bits, image_params=IMAGE_PARAMS)
     try:
         with collection:
             with progress("collection") as report:
                 clock.of("collection", lambda: collection.build(_new(items, split.database), progress=report))
             yield collection
     except BaseException:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
         raise
 
 
-def add_queries(collection: Collection, items: Sequence[EmojiItem], split: ConceptSplit) -> None:
-    """The queries too, once they have been asked: whoever looks for one on the page should find it."""
+def add_queries(collection: Collection, items: Sequence[EmojiItem], split: Split) -> None:
+    """Add the queries after the search, so that the page finds them too."""
     with progress("adding") as report:
         collection.add(_new(items, split.query), progress=report)
 
@@ -158,69 +149,116 @@ def _new(items: Sequence[EmojiItem], rows: Any) -> list[Any]:
     return [NewItem(item.key, item.image, item.text, item.labels) for item in chosen]
 
 
-def ask_all(collection: Collection, items: Sequence[EmojiItem], split: ConceptSplit) -> list[dict[str, Any]]:
-    """One query by the words and one by the picture of held-out items, and one by other words."""
+def ask_all(collection: Collection, items: Sequence[EmojiItem], split: Split) -> list[dict[str, Any]]:
+    """Search by the words of a held-out item, by the picture of another, and by free words."""
     held_out = [items[row] for row in split.query]
-    by_text, by_image = (
-        next((item for item in held_out if item.labels[0] == group), held_out[0])
-        for group in (ASKED_BY_TEXT, ASKED_BY_IMAGE)
-    )
-    known = {item.key: item for item in items}
+    groups = (TEXT_GROUP, IMAGE_GROUP)
+    by_text, by_image = (next((i for i in held_out if i.labels[0] == group), held_out[0]) for group in groups)
+    items_by_key = {item.key: item for item in items}
     return [
-        _ask(collection, known, by_text, text=by_text.text),
-        _ask(collection, known, by_image, image=by_image.image),
-        _ask(collection, known, None, text=FREE_WORDS),
+        _ask(collection, items_by_key, by_text, text=by_text.text),
+        _ask(collection, items_by_key, by_image, image=by_image.image),
+        _ask(collection, items_by_key, None, text=FREE_WORDS),
     ]
 
 
-def _ask(collection: Collection, known: dict[str, EmojiItem], asking: EmojiItem | None, **query: Any) -> dict[str, Any]:
-    """One query and what it found, as JSON can hold it; without an asking item nobody knows what is relevant."""
+def _ask(
+    collection: Collection, items_by_key: dict[str, EmojiItem], held_out: EmojiItem | None, **query: Any
+) -> dict[str, Any]:
+    """One query and its results as JSON values; only results of held-out items are known to be relevant or not."""
     hits = collection.search(**query, k=TOP)
-    group = asking.labels[0] if asking is not None else None
+    group = held_out.labels[0] if held_out is not None else None
 
-    def told(hit: Hit) -> dict[str, Any]:
-        item = known[hit.item.key]
-        return {
-            "id": hit.id,
-            "key": item.key,
-            "name": item.name,
-            "group": item.labels[0],
-            "distance": hit.distance,
-            "score": round(hit.score, 6),
-            "relevant": None if group is None else item.labels[0] == group,
-            "code": hit.code.hex(),
-        }
+    def result(hit: Hit) -> dict[str, Any]:
+        item = items_by_key[hit.item.key]
+        relevant = None if group is None else item.labels[0] == group
+        return {"id": hit.id, "key": item.key, "name": item.name, "group": item.labels[0], "distance": hit.distance,
+                "score": round(hit.score, 6), "relevant": relevant, "code": hit.code.hex()}  # fmt: skip
 
+    key, name = (held_out.key, held_out.name) if held_out is not None else (None, None)
     return {
-        "by": "image" if "image" in query else "text",
-        "text": query.get("text"),
-        "key": asking.key if asking is not None else None,
-        "name": asking.name if asking is not None else None,
-        "group": group,
-        "code": collection.query_code(**query).hex(),
-        "searched": len(collection),
-        "found": [told(hit) for hit in hits],
-    }
+        "by": "image" if "image" in query else "text", "text": query.get("text"), "key": key, "name": name,
+        "group": group, "code": collection.query_code(**query).hex(), "searched": len(collection),
+        "found": [result(hit) for hit in hits],
+    }  # fmt: skip
 
 
-# -- where, how long, and the page -------------------------------------------------------------------------------
+def show_scores(
+    console: Console, items: Sequence[EmojiItem], data: PairedDataset, results: dict[str, Any], chance: float, bits: int
+) -> None:
+    """Print the data, MAP of every method, and how it was measured."""
+    from fusehash.datasets.emoji import ATTRIBUTION
+
+    groups = len(data.label_names or ())
+    console.print(
+        f"{len(items):,} emoji in {groups} groups, each with two views: a picture, and a name with keywords.\n"
+        f"Learned without labels: codes of {bits} bits that are close for pictures and words of the same thing.\n"
+    )
+    console.print(score_table(results, title="MAP@50: how well results of the query's group are ranked"))
+    console.print(f"Chance: {chance:.3f}.")
+    say(*footnotes(next(iter(results.values())), data), ATTRIBUTION)
+
+
+def show_answer(console: Console, answer: dict[str, Any], items_by_key: dict[str, EmojiItem]) -> None:
+    """Print one query and its results, as pictures if the terminal can show them; other groups in red."""
+    from rich.text import Text
+
+    query = f"the words '{answer['text']}'" if answer["by"] == "text" else f"the picture of '{answer['name']}'"
+    unseen = "" if answer["key"] is None else f" ({answer['group']}, never seen in training)"
+    console.print(f"\nSearching {answer['searched']:,} emoji by {query}{unseen}:", soft_wrap=True, markup=False)
+    results = answer["found"]
+    if not terminal.can_show(console):
+        console.print(_table(results))
+        return
+    side = terminal.fitting_side(console.width, len(results))
+    if answer["by"] == "image":
+        console.print(*terminal.half_blocks(items_by_key[answer["key"]].image, side), sep="\n")
+    styles = ["red" if hit["relevant"] is False else "" for hit in results]
+    captions = [
+        Text(f"{h['name']}\n{h['distance']} bits away", style) for h, style in zip(results, styles, strict=True)
+    ]
+    console.print(terminal.row_of_pictures([items_by_key[hit["key"]].image for hit in results], captions, side))
+
+
+def _table(results: Sequence[dict[str, Any]]) -> Any:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table("", "result", "group", "same group")
+    table.add_column("bits away", justify="right")
+    for rank, hit in enumerate(results, start=1):
+        same = {None: "", True: "yes", False: "no"}[hit["relevant"]]
+        table.add_row(str(rank), escape(hit["name"]), escape(hit["group"]), same, str(hit["distance"]))
+    return table
+
+
+def show_end(out: Path | None, stats: dict[str, Any], seconds: dict[str, float]) -> None:
+    """Print how long it took, and what to do next."""
+    parts = ", ".join(f"{name} {spent:.1f}" for name, spent in seconds.items() if name != "total")
+    kept = (
+        f'Saved in {out}. Next: fusehash search {out} "words to look for", or fusehash serve {out}'
+        if out
+        else "Keep the collection: fusehash demo --out emoji.collection. Your own pictures: fusehash index --help"
+    )
+    size = f"The collection holds {stats['items']:,} items in {stats['bytes'] / 1e6:.1f} MB."
+    say(f"\nThis took {seconds['total']:.1f} s ({parts}).", f"{size} {kept}")
 
 
 @contextmanager
-def _place(out: Path | None) -> Iterator[Path]:
-    """The folder to build in: a new one, or a temporary one."""
+def _folder(out: Path | None) -> Iterator[Path]:
+    """The folder to build in: `out`, or a temporary one."""
     if out is None:
         with TemporaryDirectory(prefix="fusehash-demo-") as folder:
             yield Path(folder) / "emoji.collection"
         return
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise DataError(f"The demo needs a new folder. There is something at {out} already.")
-    inputs.check_place(out, "A collection")
+    inputs.check_folder(out, "A collection")
     yield out
 
 
 class _Clock:
-    """Seconds of each part."""
+    """Seconds per part."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -237,9 +275,7 @@ class _Clock:
 
 
 def _can_serve() -> bool:
-    import importlib.util
-
-    return all(importlib.util.find_spec(name) is not None for name in ("fastapi", "uvicorn"))
+    return all(is_installed(package.partition(".")[0]) for package in PACKAGES)
 
 
 def _wants_page(serve: bool | None) -> bool:

@@ -1,4 +1,4 @@
-"""`fusehash evaluate`: a method and its controls side by side, under every protocol."""
+"""`fusehash evaluate`: compare a method with controls under every protocol."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fusehash.commands import inputs
-from fusehash.commands.terminal import print_json, progress, stdout
+from fusehash.commands.terminal import print_json, progress, say, stdout
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = """Example: fusehash evaluate wiki.npz --method fusehash --bits 64 --seeds 5
 
-As in print: fusehash evaluate wiki.npz --method agsfh --ties stable
+As in the paper: fusehash evaluate wiki.npz --method agsfh --ties stable
 
 Files of views: fusehash evaluate image=image.npy text=text.parquet --labels labels.npy"""
 
@@ -27,7 +27,7 @@ CONTROLS = ("regression", "random")
 
 
 class TieRule(str, Enum):
-    """What happens to items at equal distance."""
+    """How items at equal distance are ordered."""
 
     expected = "expected"
     stable = "stable"
@@ -52,7 +52,7 @@ def evaluate(
     labels: inputs.Labels = None,
     as_json: inputs.Json = False,
 ) -> None:
-    """Print MAP of a method on DATA in every direction, beside controls that a good method must beat."""
+    """Print MAP of a method on DATA in every direction, next to controls that a good method must beat."""
     cut = parse_k(k)
     names = tuple(name.strip().upper() for name in protocols.split(",") if name.strip())
     params = inputs.parse_params(param)
@@ -65,14 +65,12 @@ def evaluate(
     if as_json:
         print_json({"dataset": dataset.name, "results": {name: result.to_dict() for name, result in results.items()}})
         return
-    console = stdout()
-    console.print(score_table(results, title=f"MAP@{k} on {dataset.name}, {bits} bits"))
-    for line in footnotes(next(iter(results.values())), dataset):
-        console.print(line, soft_wrap=True, markup=False)
+    stdout().print(score_table(results, title=f"MAP@{k} on {dataset.name}, {bits} bits"))
+    say(*footnotes(next(iter(results.values())), dataset))
 
 
 def run_all(models: dict[str, CrossModalHasher], dataset: PairedDataset, **options: Any) -> dict[str, EvaluationResult]:
-    """Evaluate one method after the other, with one progress bar each."""
+    """Evaluate the methods one by one, each with a progress bar."""
     from fusehash.evaluation import evaluate as run
 
     results = {}
@@ -88,7 +86,7 @@ def parse_k(text: str) -> int | None:
         return None
     if not text.isdecimal() or int(text) < 1:
         raise typer.BadParameter(
-            f"must be a whole number of at least 1, or 'all'. Got {text!r} instead.", param_hint="'--k'"
+            f"must be an integer of at least 1, or 'all'. Got {text!r} instead.", param_hint="'--k'"
         )
     return int(text)
 
@@ -97,9 +95,7 @@ def score_table(results: dict[str, EvaluationResult], *, title: str) -> Table:
     """Protocols and directions down, methods across: mean and standard deviation over seeds."""
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left")
-    table.add_column("protocol")
-    table.add_column("query -> database")
+    table = Table("protocol", "query -> database", title=title, title_justify="left")
     for name in results:
         table.add_column(name, justify="right")
     previous = None
@@ -107,9 +103,8 @@ def score_table(results: dict[str, EvaluationResult], *, title: str) -> Table:
         if previous not in (None, score.protocol):
             table.add_section()
         cells = [_cell(result, score.protocol, score.direction) for result in results.values()]
-        table.add_row(
-            score.protocol if score.protocol != previous else "", score.direction.replace("->", " -> "), *cells
-        )
+        protocol = score.protocol if score.protocol != previous else ""
+        table.add_row(protocol, score.direction.replace("->", " -> "), *cells)
         previous = score.protocol
     return table
 
@@ -120,7 +115,7 @@ def _cell(result: EvaluationResult, protocol: str, direction: str) -> str:
 
 
 def footnotes(result: EvaluationResult, dataset: PairedDataset) -> list[str]:
-    """What one must know to compare the numbers with others."""
+    """What you need to compare the numbers with others."""
     card = result.card
     spread = " (in brackets: standard deviation over seeds)" if len(card["seeds"]) > 1 else ""
     lines = [f"{name}: {rule['database_rule']}" for name, rule in card["protocols"].items()]

@@ -1,17 +1,18 @@
 """`fusehash index` and `fusehash search`: collections, indexes and code files from the command line.
 
-A path that is a folder is a collection, and collection.py does the work; a file is an index of codes, and so is what
-lies at the address of a server.
+Several commands work on both kinds of database. A folder is a collection, and commands/collection.py does the work. A
+file or the address of a server is an index of codes.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fusehash.commands import collection, generations, inputs
+from fusehash.commands import collection, inputs
 from fusehash.commands.terminal import FusehashGroup, print_json, stdout
 from fusehash.errors import DataError
 
@@ -35,15 +36,14 @@ class IndexGroup(FusehashGroup):
 index_app = typer.Typer(
     cls=IndexGroup,
     no_args_is_help=True,
-    help="Make a searchable collection of a folder of pictures and texts, or an index of codes in a file; change it, "
-    "look at it.",
+    help="Build, change and inspect a collection of pictures and texts, or an index of codes.",
     epilog="Example: fusehash index photos --captions captions.csv --out my.collection",
 )
 index_app.command("build", epilog=collection.BUILD_EXAMPLE)(collection.build)
 index_app.command("update", epilog=collection.UPDATE_EXAMPLE)(collection.update)
-index_app.command("reindex", epilog=generations.REINDEX_EXAMPLE)(generations.reindex)
-index_app.command("switch", epilog=generations.SWITCH_EXAMPLE)(generations.switch)
-index_app.command("generations", epilog=generations.LIST_EXAMPLE)(generations.generations)
+index_app.command("reindex", epilog=collection.REINDEX_EXAMPLE)(collection.reindex)
+index_app.command("switch", epilog=collection.SWITCH_EXAMPLE)(collection.switch)
+index_app.command("generations", epilog=collection.LIST_EXAMPLE)(collection.generations)
 
 SEARCH_EXAMPLE = """Example: fusehash search my.collection "kids playing football" -k 5
 
@@ -52,44 +52,64 @@ By image: fusehash search my.collection --image query.jpg --json
 Codes: fusehash search codes.db query-codes.npy -k 5 --json"""
 
 
-class ServerAddress(str):
-    """The address of an index on a server, in the place of a path; shown without its password."""
+@dataclass(frozen=True)
+class Location:
+    """Where a database is: a path, or the address of a server. `str` shows an address without its password."""
 
-    suffix = ""
+    target: Path | str
+
+    @property
+    def is_server(self) -> bool:
+        return isinstance(self.target, str)
+
+    @property
+    def is_collection(self) -> bool:
+        """A folder holds a collection; a file or a server holds an index of codes."""
+        return isinstance(self.target, Path) and self.target.is_dir()
+
+    @property
+    def path(self) -> Path:
+        return Path(self.target)
+
+    def exists(self) -> bool:
+        """Whether there is a file, a folder, or an index on the server."""
+        from fusehash.search.servers.address import exists
+
+        return exists(self.target) if isinstance(self.target, str) else self.target.exists()
+
+    def check_creatable(self) -> None:
+        """Raise before the work begins if a new index cannot be created here."""
+        if not self.is_server:
+            inputs.check_folder(self.path, "An index")
+
+    def open(self, n_bits: int | None = None, **options: Any) -> HammingIndex:
+        """Open the index of codes."""
+        from fusehash.search import HammingIndex
+
+        return HammingIndex.open(self.target, n_bits, warm=False, **options)
 
     def __str__(self) -> str:
         from fusehash.search.servers.address import without_secrets
 
-        return without_secrets(self)
-
-    def __format__(self, how: str) -> str:
-        return format(str(self), how)
-
-    def is_dir(self) -> bool:
-        return False
-
-    def exists(self) -> bool:
-        from fusehash.search.servers.address import exists
-
-        return exists(self)
+        return without_secrets(self.target) if isinstance(self.target, str) else str(self.target)
 
 
-def place(text: str) -> Any:
-    """A path, or the address of a server."""
+def locate(text: str) -> Location:
+    """Parse a path or the address of a server."""
     from fusehash.search.servers.address import SCHEMES, is_address, is_other_address, scheme_of
 
-    if is_other_address(text):  # what follows may hold a password
+    if is_other_address(text):  # the rest of it may hold a password
         raise typer.BadParameter(f"an address must begin with one of {', '.join(SCHEMES)}, not with {scheme_of(text)}")
-    return ServerAddress(text) if is_address(text) else Path(text)
+    return Location(text if is_address(text) else Path(text))
 
 
 IndexPath = Annotated[
-    Path, typer.Argument(metavar="INDEX", help="The index file, or the address of a server.", parser=place)
+    Location, typer.Argument(metavar="INDEX", help="The index file, or the address of a server.", parser=locate)
 ]
 EitherPath = Annotated[
-    Path,
+    Location,
     typer.Argument(
-        metavar="INDEX", help="The index file, the address of a server, or the folder of a collection.", parser=place
+        metavar="INDEX", help="The index file, the address of a server, or the folder of a collection.", parser=locate
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
@@ -101,11 +121,11 @@ def create(
     bits: Annotated[int, typer.Option(help="Width of the codes, a multiple of 8.")] = 64,
     as_json: AsJson = False,
 ) -> None:
-    """Make an empty index."""
+    """Create an empty index."""
     if path.exists():
-        raise DataError(f"There is {'an index' if isinstance(path, ServerAddress) else 'a file'} at {path} already.")
-    _check_place(path)
-    with _open(path, bits) as index:
+        raise DataError(f"There is {'an index' if path.is_server else 'a file'} at {path} already.")
+    path.check_creatable()
+    with path.open(bits) as index:
         collection.show_facts(index.stats(), as_json)
 
 
@@ -122,24 +142,24 @@ def add(
         Path,
         typer.Argument(
             metavar="SOURCE",
-            help="For an index: a .npy file, a uint8 matrix, one packed code a row. For a collection: a folder of "
-            "pictures, a picture, or a .csv or .jsonl file.",
+            help="Index: a .npy file with a uint8 matrix, one packed code per row. Collection: a folder of pictures, "
+            "a picture, or a .csv or .jsonl file.",
         ),
     ],
-    ids: Annotated[Path | None, typer.Option(help="A .npy file of integers, one a code; else ids count on.")] = None,
+    ids: Annotated[Path | None, typer.Option(help="A .npy file of ids, one per code; default: ids continue.")] = None,
     captions: collection.Captions = None,
     text: collection.Text = None,
     label: collection.Labels = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add codes to an index, or items to a collection, all or none. An index that is not there yet is made."""
-    if path.is_dir():
+    """Add codes to an index, or items to a collection, all or none. A missing index is created."""
+    if path.is_collection:
         collection.refuse(ids=ids)
-        collection.take_in("add", path, source, captions, text, label, as_json)
+        collection.take_in("add", path.path, source, captions, text, label, as_json)
         return
     if _is_for_collections(source):
-        way = "that is a file" if path.exists() else f"fusehash index {source} --out {path} makes one"
-        raise DataError(f"There is no collection at {path}; {way}.")
+        hint = "that is a file" if path.exists() else f"fusehash index {source} --out {path} creates one"
+        raise DataError(f"There is no collection at {path}; {hint}.")
     collection.refuse("a collection", captions=captions, text=text, label=label)
     from fusehash.bits import check_codes
     from fusehash.search import HammingIndex
@@ -148,18 +168,16 @@ def add(
     n_bits = None
     if not path.exists():
         n_bits = new.shape[1] * 8
-        _check_place(path)
-        HammingIndex(n_bits).add(new, new_ids)  # says what is wrong before a file is made
-    with _open(path, n_bits) as index:
-        given = index.add(new, new_ids)
-        first, last = (int(given.min()), int(given.max())) if len(given) else (None, None)
-        collection.show_facts(
-            {"added": len(given), "lowest_id": first, "highest_id": last, "count": len(index)}, as_json
-        )
+        path.check_creatable()
+        HammingIndex(n_bits).add(new, new_ids)  # raises before a file is created
+    with path.open(n_bits) as index:
+        added = index.add(new, new_ids)
+        low, high = (int(added.min()), int(added.max())) if len(added) else (None, None)
+        collection.show_facts({"added": len(added), "lowest_id": low, "highest_id": high, "count": len(index)}, as_json)
 
 
 @index_app.command(
-    epilog="Example: fusehash index remove codes.db 17 42     or: fusehash index remove codes.db --ids gone.npy"
+    epilog="Example: fusehash index remove codes.db 17 42; or fusehash index remove codes.db --ids x.npy"
 )
 def remove(
     path: EitherPath,
@@ -172,82 +190,79 @@ def remove(
         raise typer.BadParameter("give ids, or --ids with a file of them")
     import numpy as np
 
-    if path.is_dir():
-        collection.remove(path, numbers if ids is None else _load(ids).ravel().tolist(), as_json)
+    if path.is_collection:
+        collection.remove(path.path, numbers if ids is None else _load(ids).ravel().tolist(), as_json)
         return
-    with _open(path) as index:
+    with path.open() as index:
         removed = index.remove(np.array(numbers) if ids is None else _load(ids))
         collection.show_facts({"removed": removed, "count": len(index)}, as_json)
 
 
 @index_app.command(epilog="Example: fusehash index compact codes.db")
 def compact(path: IndexPath, as_json: AsJson = False) -> None:
-    """Merge small blocks and give space that removals have left back to the disk."""
-    with _open(path) as index:
+    """Merge small blocks and free the disk space of removed codes."""
+    with path.open() as index:
         index.compact()
         collection.show_facts(index.stats(), as_json)
 
 
 @index_app.command(epilog="Example: fusehash index stats codes.db --json")
 def stats(path: EitherPath, as_json: AsJson = False) -> None:
-    """What an index or a collection holds, and its size. Reads and checks all codes."""
-    if path.is_dir():
-        collection.stats(path, as_json)
+    """Show what an index or a collection holds, and its size. All codes are read and checked."""
+    if path.is_collection:
+        collection.stats(path.path, as_json)
         return
-    with _open(path) as index:
+    with path.open() as index:
         collection.show_facts(index.stats(), as_json)
 
 
 def search(
     database: Annotated[
-        Path,
+        Location,
         typer.Argument(
             metavar="DATABASE",
             help="A collection, an index (a file or the address of a server), or a .npy file of codes (ids are rows).",
-            parser=place,
+            parser=locate,
         ),
     ],
     query: Annotated[
         str | None,
-        typer.Argument(metavar="[QUERY]", help="For a collection: a text. Else: a .npy file of query codes."),
+        typer.Argument(metavar="[QUERY]", help="For a collection: a text. For codes: a .npy file of query codes."),
     ] = None,
-    k: Annotated[int, typer.Option("-k", "--k", help="Results a query.", min=1)] = 10,
+    k: Annotated[int, typer.Option("-k", "--k", help="Results per query.", min=1)] = 10,
     image: collection.QueryImage = None,
     like: collection.Like = None,
     label: collection.QueryLabel = None,
     rerank: collection.Rerank = True,
     radius: Annotated[
-        int | None, typer.Option(help="Codes: all that are at most so far away, instead of -k.", min=0)
+        int | None, typer.Option(help="Codes: all within this Hamming distance, instead of -k.", min=0)
     ] = None,
     allowed: Annotated[Path | None, typer.Option(help="Codes: a .npy file of the ids that may be found.")] = None,
-    engine: Annotated[
-        str | None,
-        typer.Option(help=f"One of {ENGINES}; for a collection also the address of a server.  \\[default: scan]"),
-    ] = None,
+    engine: Annotated[str | None, typer.Option(help=f"One of {ENGINES}.  \\[default: scan]")] = None,
     threads: Annotated[int | None, typer.Option(help="Codes: threads; all cores by default.", min=1)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find the items of a collection that fit a text, an image or another item; or the nearest codes of codes."""
-    if database.is_dir():
+    """Find the items of a collection for a text, an image or another item; or the nearest codes of query codes."""
+    if database.is_collection:
         collection.refuse(radius=radius, allowed=allowed, threads=threads)
-        collection.search(database, query, image, like, label, k, rerank, as_json, engine)
+        collection.search(database.path, query, image, like, label, k, rerank, as_json, engine)
         return
     if not database.exists():
         raise DataError(f"There is no collection, index or file of codes at {database}.")
     collection.refuse("a collection", image=image, like=like, label=label)
     if query is None:
-        raise typer.BadParameter("a .npy file of query codes is needed.", param_hint="'QUERY'")
+        raise typer.BadParameter("give a .npy file of query codes.", param_hint="'QUERY'")
     import numpy as np
 
     with _database(database, engine or "scan", threads) as index:
         if not Path(query).exists():
             raise DataError(f"Codes are searched by a .npy file of query codes. There is no file {query!r}.")
-        asked, chosen = _load(Path(query)), None if allowed is None else _load(allowed)
+        codes, ids_allowed = _load(Path(query)), None if allowed is None else _load(allowed)
         if radius is None:
-            distances, ids = index.search(asked, k, allowed=chosen)
-            offsets = np.arange(len(asked) + 1) * ids.shape[1]
+            distances, ids = index.search(codes, k, allowed=ids_allowed)
+            offsets = np.arange(len(codes) + 1) * ids.shape[1]
         else:
-            offsets, distances, ids = index.range_search(asked, radius, allowed=chosen)
+            offsets, distances, ids = index.range_search(codes, radius, allowed=ids_allowed)
     _show_results(offsets, distances.ravel(), ids.ravel(), as_json)
 
 
@@ -257,24 +272,13 @@ def _is_for_collections(source: Path) -> bool:
     return source.is_dir() or source.suffix.lower() in IMAGE_SUFFIXES | TABLE_SUFFIXES
 
 
-def _check_place(path: Path) -> None:
-    if not isinstance(path, ServerAddress):
-        inputs.check_place(path, "An index")
-
-
-def _open(path: Path, n_bits: int | None = None, **options: Any) -> HammingIndex:
-    from fusehash.search import HammingIndex
-
-    return HammingIndex.open(path, n_bits, warm=False, **options)
-
-
-def _database(path: Path, engine: str, threads: int | None) -> HammingIndex:
+def _database(database: Location, engine: str, threads: int | None) -> HammingIndex:
     from fusehash.bits import check_codes
     from fusehash.search import HammingIndex
 
-    if path.suffix != ".npy":
-        return _open(path, engine=engine, threads=threads)
-    codes = check_codes(_load(path), what=f"Codes in {path}")
+    if database.is_server or database.path.suffix != ".npy":
+        return database.open(engine=engine, threads=threads)
+    codes = check_codes(_load(database.path), what=f"Codes in {database}")
     index = HammingIndex(codes.shape[1] * 8, engine=engine, threads=threads)
     index.add(codes)
     return index
@@ -296,7 +300,7 @@ def _load(path: Path) -> NDArray[Any]:
 def _show_results(offsets: Any, distances: Any, ids: Any, as_json: bool) -> None:
     if as_json:
         parts = [slice(offsets[q], offsets[q + 1]) for q in range(len(offsets) - 1)]
-        results = ({"ids": ids[own].tolist(), "distances": distances[own].tolist()} for own in parts)
+        results = ({"ids": ids[part].tolist(), "distances": distances[part].tolist()} for part in parts)
         print_json([{"query": q, **result} for q, result in enumerate(results)])
         return
     from rich.table import Table

@@ -1,27 +1,28 @@
-"""What the commands ask for in the same words: data, method, parameters, and where results go."""
+"""What several commands read: data, methods and their parameters, captions, and the paths of results."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fusehash.errors import DataError
+from fusehash.errors import DataError, warn
 
 if TYPE_CHECKING:
+    from fusehash.collection import NewItem
     from fusehash.datasets import PairedDataset
     from fusehash.hashers.base import CrossModalHasher
     from fusehash.views import PairedViews
 
 
 def whole_number(text: str | int) -> int:
-    """An option that is a whole number; who gives something else is told what came."""
+    """An option that is a whole number; the error shows what came instead."""
     try:
         return int(text)
     except ValueError:
@@ -33,14 +34,14 @@ Data = Annotated[
     typer.Argument(
         metavar="DATA...",
         help="A dataset file (.npz, .mat), or a name such as wiki with --data; "
-        "or one file for each view, NAME=FILE (.npy, .zarr, .parquet), which is read in blocks.",
+        "or one file for each view, NAME=FILE (.npy, .zarr, .parquet), which are read in blocks.",
     ),
 ]
 Labels = Annotated[
-    Path | None, typer.Option("--labels", help="A .npy file with the labels of the rows, where DATA is files of views.")
+    Path | None, typer.Option("--labels", help="A .npy file with the labels of the rows, if DATA is files of views.")
 ]
 Folder = Annotated[Path | None, typer.Option("--data", help="The folder (or file) of a dataset given by name.")]
-SplitSeed = Annotated[int, typer.Option(min=0, help="Seed of the split, where the file has none.")]
+SplitSeed = Annotated[int, typer.Option(min=0, help="Seed of the split, if the file has none.")]
 NTrain = Annotated[int | None, typer.Option(min=1, help="Training pairs to draw; default: the file's or the paper's.")]
 StackImages = Annotated[bool, typer.Option("--stack-images", help="Join all image features into one view.")]
 Method = Annotated[str, typer.Option(help="The method, by name.")]
@@ -52,25 +53,21 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 @dataclass(frozen=True)
-class Rows:
+class TrainingRows:
     """What a method learns from: views and labels of the training rows, and where they come from."""
 
     name: str
     views: PairedViews
     labels: Any
     split: str
-    dataset: PairedDataset | None = None  # None: files of views, which need no labels and no queries
+    dataset: PairedDataset | None = None  # None for files of views, which have no split
 
 
 def load_data(
-    data: Sequence[str],
-    folder: Path | None,
-    split_seed: int,
-    n_train: int | None = None,
-    stack_images: bool = False,
+    data: Sequence[str], folder: Path | None, split_seed: int, n_train: int | None = None, stack_images: bool = False,
     labels: Path | None = None,
-) -> PairedDataset:
-    """The dataset that DATA and its options name, with a split and, where it has them, labels."""
+) -> PairedDataset:  # fmt: skip
+    """The dataset of DATA and its options, with a split and, if it has them, labels."""
     from fusehash import datasets
 
     files = view_files(data)
@@ -81,50 +78,45 @@ def load_data(
     refuse_dataset_options(folder, stack_images)
     if labels is None:
         raise typer.BadParameter("files of views need --labels FILE here.", param_hint="'--labels'")
-    from fusehash.datasets.layouts import Content
+    from fusehash.datasets.arrays import ArrayContent
+    from fusehash.datasets.base import tidy_labels
     from fusehash.datasets.loading import GENERIC
-    from fusehash.datasets.normalize import tidy_labels
     from fusehash.datasets.splits import make_split
 
-    views, known = open_views(files), tidy_labels(read_labels(labels))
-    name = "+".join(files)
-    rows = Content({}, known)
-    split = make_split(rows, GENERIC, n_query=None, n_train=n_train, seed=split_seed, name=name)
-    return datasets.PairedDataset(name, views, known, split.train, split.query, split.database, split.sentence)
+    views, matrix, name = open_views(files), tidy_labels(read_labels(labels)), "+".join(files)
+    content = ArrayContent({}, matrix)
+    split = make_split(content, GENERIC, n_query=None, n_train=n_train, seed=split_seed, name=name)
+    return datasets.PairedDataset(name, views, matrix, split.train, split.query, split.database, split.sentence)
 
 
 def load_training(
-    data: Sequence[str],
-    folder: Path | None,
-    split_seed: int,
-    n_train: int | None = None,
-    stack_images: bool = False,
+    data: Sequence[str], folder: Path | None, split_seed: int, n_train: int | None = None, stack_images: bool = False,
     labels: Path | None = None,
-) -> Rows:
-    """The training rows of a dataset; of files of views every row, or ``n_train`` of them."""
+) -> TrainingRows:  # fmt: skip
+    """The training rows of a dataset; of files of views all rows, or ``n_train`` of them."""
     files = view_files(data)
     if files is None:
         dataset = load_data(data, folder, split_seed, n_train, stack_images, labels)
-        known = None if dataset.labels is None else dataset.labels[dataset.train]
-        return Rows(dataset.name, dataset.views.rows(dataset.train), known, dataset.split, dataset)
+        learned = None if dataset.labels is None else dataset.labels[dataset.train]
+        return TrainingRows(dataset.name, dataset.views.rows(dataset.train), learned, dataset.split, dataset)
     import numpy as np
 
     refuse_dataset_options(folder, stack_images)
-    views, known = open_views(files), None if labels is None else read_labels(labels)
-    if known is not None and len(known) != views.n_rows:
-        raise DataError(f"The labels must have one row for each of the {views.n_rows} items. Got {len(known)} instead.")
+    views, matrix = open_views(files), None if labels is None else read_labels(labels)
+    if matrix is not None and len(matrix) != views.n_rows:
+        raise DataError(f"The labels must have one row per item, {views.n_rows}. Got {len(matrix)} instead.")
     name = "+".join(files)
     if n_train is None:
-        return Rows(name, views, known, f"all {views.n_rows:,} rows")
+        return TrainingRows(name, views, matrix, f"all {views.n_rows:,} rows")
     if n_train > views.n_rows:
         raise DataError(f"--n-train must be at most the {views.n_rows} rows of the files. Got {n_train} instead.")
     drawn = np.sort(np.random.default_rng(split_seed).choice(views.n_rows, n_train, replace=False))
     sentence = f"{n_train:,} of {views.n_rows:,} rows drawn at random (seed {split_seed})"
-    return Rows(name, views.rows(drawn), None if known is None else known[drawn], sentence)
+    return TrainingRows(name, views.rows(drawn), None if matrix is None else matrix[drawn], sentence)
 
 
 def view_files(data: Sequence[str]) -> dict[str, str] | None:
-    """Name -> file where DATA is files of views (NAME=FILE, or FILE named as the view); None where it is a dataset."""
+    """Name -> file if DATA is files of views (NAME=FILE, or FILE named as the view); None if it is a dataset."""
     from fusehash.streams import is_view_path
 
     files: dict[str, str] = {}
@@ -135,7 +127,7 @@ def view_files(data: Sequence[str]) -> dict[str, str] | None:
             if not is_view_path(path):
                 if len(data) == 1:
                     return None
-                raise typer.BadParameter(f"{entry!r} is no file of a view; one dataset must stand alone.")
+                raise typer.BadParameter(f"{entry!r} is not a file of a view; give one dataset, or only views.")
         if name in files:
             raise typer.BadParameter(f"the view {name!r} is given twice.")
         files[name] = path
@@ -143,7 +135,7 @@ def view_files(data: Sequence[str]) -> dict[str, str] | None:
 
 
 def open_views(files: dict[str, str]) -> PairedViews:
-    """The files as paired views, read when rows are asked for."""
+    """The files as paired views, which are read when rows are needed."""
     from fusehash.streams import open_view
     from fusehash.views import PairedViews
 
@@ -157,7 +149,7 @@ def read_labels(path: Path) -> Any:
     try:
         labels = np.load(path, allow_pickle=False)
     except FileNotFoundError:
-        raise DataError(f"The labels were looked for at {path}, where there is no file.") from None
+        raise DataError(f"The labels must be at {path}. There is no file.") from None
     except (ValueError, EOFError, OSError) as error:
         raise DataError(f"The labels {path.name} must be an intact .npy file. It could not be read.") from error
     if not isinstance(labels, np.ndarray) or labels.ndim not in (1, 2):
@@ -167,14 +159,13 @@ def read_labels(path: Path) -> Any:
 
 def refuse_dataset_options(folder: Path | None, stack_images: bool) -> None:
     if folder is not None or stack_images:
-        option = "--data" if folder is not None else "--stack-images"
-        raise typer.BadParameter("is for datasets, not for files of views.", param_hint=f"'{option}'")
+        raise typer.BadParameter("are for datasets, not for files of views.", param_hint="'--data' / '--stack-images'")
 
 
-def parse_params(given: Sequence[str] | None) -> dict[str, Any]:
+def parse_params(entries: Sequence[str] | None) -> dict[str, Any]:
     """KEY=VALUE options as parameters; a value is JSON (3, 0.1, true, null, [1, 2]) or else plain text."""
     params: dict[str, Any] = {}
-    for entry in given or ():
+    for entry in entries or ():
         key, equals, value = entry.partition("=")
         if not equals or not key.isidentifier():
             raise typer.BadParameter(f"{entry!r} is not of the form KEY=VALUE.", param_hint="'--param'")
@@ -190,38 +181,80 @@ def parse_params(given: Sequence[str] | None) -> dict[str, Any]:
 def make_hasher(method: str, *, bits: int, seed: int | None, params: dict[str, Any]) -> CrossModalHasher:
     """An unfitted hasher with the parameters of the command line."""
     from fusehash import hashers
-    from fusehash.parameters import multiple_of
+    from fusehash.parameters import check
 
     named = {"n_bits": bits, "random_state": seed}
     for key, option in (("n_bits", "--bits"), ("random_state", "--seed")):
         if key in params:
-            raise typer.BadParameter(f"{key!r} has an option of its own: {option}.", param_hint="'--param'")
+            raise typer.BadParameter(f"{key!r} has its own option: {option}.", param_hint="'--param'")
     if method not in hashers.names():
         raise DataError(f"--method must be one of {', '.join(hashers.names())}. Got {method!r} instead.")
-    known = hashers.get(method)._get_param_names()
+    rules = hashers.get(method).parameter_rules()
     for key in params:
-        if key not in known and key not in hashers.get(method).REMOVED:
-            free = sorted(set(known) - {"n_bits", "random_state", "callback"})
+        if key not in rules and key not in hashers.get(method).REMOVED:
+            free = sorted(set(rules) - {"n_bits", "random_state", "callback"})
             near = get_close_matches(key, free)
-            listed = f"such as {', '.join(near)}" if near else f"one of {', '.join(free)}"
-            raise DataError(f"--param must name a parameter of {method}, {listed}. Got {key!r} instead.")
+            listed = "; ".join(f"{name} ({rules[name].expected})" for name in near) or ", ".join(free)
+            raise DataError(f"--param must name a parameter of {method}: {listed}. Got {key!r} instead.")
     hasher = hashers.make(method, **named, **params)
-    multiple_of(8).check(type(hasher).__name__, "n_bits", bits)  # at once, not after minutes of reading data
+    check(type(hasher).__name__, rules, {"n_bits": bits, **params})  # before the data is read
     return hasher
 
 
 def check_target(path: Path) -> None:
-    """Say at once, not after minutes of work, that a result could not be written there."""
+    """Raise before the work begins if a result cannot be written there."""
     if path.is_dir() and path.suffix.lower() != ".zarr":
         raise DataError(f"The file to write must not be a folder. Got {path}.")
-    check_place(path, "The file to write")
+    check_folder(path, "The file to write")
 
 
-def check_place(path: Path, what: str) -> None:
-    """Say at once, not after minutes of work, that nothing can be made there."""
+def check_folder(path: Path, what: str) -> None:
+    """Raise before the work begins if nothing can be created there."""
     folder = path.parent
     if not folder.is_dir():
-        told = "is a file" if folder.exists() else "does not exist"
-        raise DataError(f"{what} must be in a folder that exists. {folder} {told}.")
+        problem = "is a file" if folder.exists() else "does not exist"
+        raise DataError(f"{what} must be in a folder that exists. {folder} {problem}.")
     if not os.access(folder, os.W_OK):
         raise DataError(f"{what} must be in a folder that can be written to. {folder} cannot.")
+
+
+def check_captions(items: list[NewItem], photos: Path, captions: Path | None) -> None:
+    """Raise or warn if captions and pictures do not match."""
+    from fusehash.datasets.folders import DEFAULT_CAPTIONS
+
+    if captions is None:
+        captions = next((photos / name for name in DEFAULT_CAPTIONS if (photos / name).is_file()), None)
+    if captions is None or not photos.is_dir():
+        return
+    if not any(item.text or item.labels for item in items):
+        warn(f"{captions.name} has no captions; the pictures are indexed without texts.")
+        return
+    pictures = [item for item in items if has_picture(item)]
+    lone = [item for item in items if not has_picture(item)]
+    if not pictures or not lone:
+        return
+    if not any(item.text or item.labels for item in pictures):
+        named = next((item.key for item in lone if item.image is not None), None)
+        reason = f"it names {named!r}, in the folder is {pictures[0].key!r}" if named else "no row names a picture"
+        raise DataError(f"The captions in {captions.name} must belong to pictures in {photos}. None does: {reason}.")
+    nameless = sum(item.image is None for item in lone)
+    if nameless:
+        warn(f"{nameless:,} texts of {captions.name} name no picture; they are indexed as texts only.")
+
+
+def without_missing(items: list[NewItem]) -> list[NewItem]:
+    """Items to update; if a picture is named but missing, the stored one stays."""
+    missing = sum(item.image is not None and not has_picture(item) for item in items)
+    if missing:
+        warn(f"{missing:,} of {len(items):,} pictures are named but missing; those in the collection stay.")
+    return [item if has_picture(item) else replace(item, image=None) for item in items]
+
+
+def has_picture(item: NewItem) -> bool:
+    """Whether the picture of an item exists."""
+    if not isinstance(item.image, Path):
+        return item.image is not None
+    try:
+        return item.image.exists()
+    except OSError:  # too long for a name, or in a folder that cannot be listed
+        return False

@@ -8,45 +8,45 @@ from typing import Annotated
 
 import typer
 
-from fusehash.commands.collection import Engine
 from fusehash.commands.terminal import complain
 from fusehash.errors import DataError
+from fusehash.extras import require
 
 EXAMPLE = """Example: fusehash serve my.collection
 
-For others in your network: fusehash serve my.collection --host 0.0.0.0
+For other machines in your network: fusehash serve my.collection --host 0.0.0.0
 
 With writing: fusehash serve my.collection --writable --token-file token.txt"""
 
 MIN_TOKEN = 16
+PACKAGES = ("fastapi", "uvicorn", "PIL.Image")
 
 
 def serve(
     path: Annotated[Path, typer.Argument(metavar="COLLECTION", help="The folder of a collection.")],
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8000,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for a free one.")] = 8000,
     allow_host: Annotated[
-        list[str] | None, typer.Option(help="Another name by which browsers may ask for this server; repeat for more.")
+        list[str] | None, typer.Option(help="Another host name of this server that browsers may use; repeat for more.")
     ] = None,
     writable: Annotated[
-        bool, typer.Option("--writable", help="Let those with the token add and remove items.")
+        bool, typer.Option("--writable", help="Allow clients with the token to add and remove items.")
     ] = False,
     token_file: Annotated[
-        Path | None, typer.Option(help="A file with the token of writers; without it one is made up and shown.")
+        Path | None,
+        typer.Option(help="A file with the token for writing; default: a new one is generated and shown."),
     ] = None,
-    engine: Engine = None,
 ) -> None:
-    """Show a collection as a page to search it with, at http://127.0.0.1:8000, and as an HTTP API under /api/docs."""
-    from fusehash.app import create_app
+    """Serve a search page for a collection at http://127.0.0.1:8000, and an HTTP API documented at /api/docs."""
+    for package in PACKAGES:
+        require(package, "fusehash serve")
+    from fusehash.app import cache, create_app, server
     from fusehash.collection import Collection
 
     if token_file is not None and not writable:
         raise typer.BadParameter("needs --writable.", param_hint="'--token-file'")
     token = _token(token_file) if writable else None
-    with Collection.open(path, engine=engine) as collection:
-        from fusehash.app import cache as asking
-        from fusehash.app import server
-
+    with Collection.open(path) as collection:
         names = (*server.hosts_of(host), *(allow_host or ()))
         app = create_app(collection, writable=writable, token=token, hosts=names)
         with server.bind(host, port) as listening:
@@ -54,8 +54,8 @@ def serve(
             if not server.is_local(host):
                 complain(f"warning: everyone who can reach {host} can search this collection; there is no password.")
             if writable and token_file is None:
-                complain(f"the token of writers is {token}")
-            asking.warm_up(collection)
+                complain(f"the token for writing is {token}")
+            cache.warm_up(collection)
             server.serve(app, listening, lambda: typer.echo(f"Serving {path} at {where} (Ctrl-C stops)"))
 
 
@@ -66,9 +66,9 @@ def _token(path: Path | None) -> str:
     try:
         token = path.read_text(encoding="utf-8", errors="replace").strip()
     except FileNotFoundError:
-        raise DataError(f"The token of writers was looked for at {path}, where there is no file.") from None
+        raise DataError(f"The token for writing must be at {path}. There is no file.") from None
     except OSError as error:
-        raise DataError(f"The token of writers must be in a file. {path} cannot be read: {error.strerror}.") from error
+        raise DataError(f"The token for writing must be in a file. {path} cannot be read: {error.strerror}.") from error
     if len(token) < MIN_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
         raise DataError(f"A token must be at least {MIN_TOKEN} ASCII characters without spaces. {path} has another.")
     return token

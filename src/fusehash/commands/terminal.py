@@ -1,4 +1,4 @@
-"""What goes where: results to stdout, progress and logs to stderr, errors as one line and an exit code."""
+"""Output of the commands: results on stdout, progress and errors on stderr, and pictures in a terminal."""
 
 from __future__ import annotations
 
@@ -6,20 +6,34 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TextIO
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-PLAIN_WIDTH = 120  # of tables that go to a file or a pipe
-SECONDS_BETWEEN_LINES = 5.0  # of progress, where stderr is no terminal
+from fusehash.extras import require
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+PLAIN_WIDTH = 120  # of tables in a file or a pipe
+SECONDS_BETWEEN_LINES = 5.0  # of progress, if stderr is not a terminal
+
+# Pictures: two pixels per character, the upper one as its color and the lower one as its background.
+UPPER, LOWER = "▀", "▄"
+COLORS = ("truecolor", "256")
+GAP = 2
+MIN_SIDE, MAX_SIDE = 8, 24
+OPAQUE = 128  # of 255; pixels below show the background of the terminal
 
 
 class FusehashGroup(TyperGroup):
-    """Commands whose errors become one line: exit 1 where the input was wrong, 130 for Ctrl-C (usage errors are 2)."""
+    """Commands whose errors are one line: exit code 1 for wrong input, 130 for Ctrl-C (2 for wrong usage)."""
 
     def invoke(self, ctx: Any) -> Any:
         from fusehash.errors import FusehashError
@@ -39,23 +53,19 @@ class FusehashGroup(TyperGroup):
                 where = f": {error.filename}" if error.filename else ""
                 complain(f"{error.strerror or error}{where}.")
             except MemoryError as error:
-                complain(f"The memory of this machine is not enough. {error}".rstrip())
+                complain(f"There is not enough memory. {error}".rstrip())
             raise typer.Exit(1)
 
 
 def complain(sentence: str) -> None:
-    """One line on stderr."""
+    """Print one line to stderr."""
     typer.echo(f"fusehash: {' '.join(sentence.split())}", err=True)
 
 
 def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None,
     line: str | None = None,
-) -> None:
+) -> None:  # fmt: skip
     from fusehash.errors import FusehashWarning
 
     if issubclass(category, FusehashWarning):
@@ -65,21 +75,28 @@ def _show_warning(
 
 
 def stdout() -> Console:
-    """Where results go; wide enough for a table when nobody sets a width."""
+    """The console for results; wide enough for tables if nobody sets a width."""
     console = Console(highlight=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = PLAIN_WIDTH
     return console
 
 
+def say(*lines: str) -> None:
+    """Print plain lines to stdout, without markup and without wrapping."""
+    console = stdout()
+    for line in lines:
+        console.print(line, soft_wrap=True, markup=False)
+
+
 def print_json(result: Any) -> None:
-    """The result as JSON on stdout."""
+    """Print a result as JSON to stdout."""
     typer.echo(json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False))
 
 
 @contextmanager
 def progress(title: str) -> Iterator[Callable[[int, int, str], None]]:
-    """A callback(step, total, message) that draws a bar on stderr, or now and then a line where that is no terminal."""
+    """A callback(step, total, message) that draws a bar on stderr; without a terminal, a line every few seconds."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield _lines(title)
@@ -102,3 +119,59 @@ def _lines(title: str) -> Callable[[int, int, str], None]:
             typer.echo(f"{title}: {step}/{total} {message}", err=True)
 
     return report
+
+
+def can_show(console: Console) -> bool:
+    """Whether a console is a terminal with enough colors and a character set with half blocks."""
+    colors = not console.no_color and console.color_system in COLORS
+    return console.is_terminal and colors and console.encoding.lower().startswith("utf")
+
+
+def fitting_side(width: int, count: int) -> int:
+    """The side, in characters, of ``count`` square pictures in one row."""
+    return max(MIN_SIDE, min(MAX_SIDE, (width + GAP) // count - GAP)) // 2 * 2
+
+
+def half_blocks(image: bytes, side: int) -> list[Text]:
+    """A PNG, JPEG or WEBP file as ``side / 2`` lines of ``side`` characters; other shapes are centered."""
+    from rich.color import Color
+    from rich.style import Style
+    from rich.text import Text
+
+    pixels = _pixels(image, side)
+    lines = []
+    for top in range(0, side, 2):
+        line = Text(no_wrap=True)
+        for upper, lower in zip(pixels[top], pixels[top + 1], strict=True):
+            colors = [Color.from_rgb(*pixel[:3]) if pixel[3] >= OPAQUE else None for pixel in (upper, lower)]
+            if colors[0] is not None:
+                line.append(UPPER, Style(color=colors[0], bgcolor=colors[1]))
+            elif colors[1] is not None:
+                line.append(LOWER, Style(color=colors[1]))
+            else:
+                line.append(" ")
+        lines.append(line)
+    return lines
+
+
+def row_of_pictures(pictures: Sequence[bytes], captions: Sequence[Text], side: int) -> Table:
+    """Pictures in one row, each above its caption."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, GAP, 0, 0))
+    for _ in pictures:
+        table.add_column(width=side, overflow="fold")
+    table.add_row(*(Text("\n").join(half_blocks(picture, side)) for picture in pictures))
+    table.add_row(*captions)
+    return table
+
+
+def _pixels(image: bytes, side: int) -> list[list[tuple[int, int, int, int]]]:
+    """Rows of RGBA pixels, ``side`` x ``side``."""
+    Image, ImageOps = (require(f"PIL.{name}", "Showing pictures") for name in ("Image", "ImageOps"))
+    with Image.open(BytesIO(image), formats=("PNG", "JPEG", "WEBP")) as file:
+        small = ImageOps.pad(file.convert("RGBA"), (side, side), color=(0, 0, 0, 0))
+    flat = list(small.tobytes())
+    pixels = list(zip(*(flat[channel::4] for channel in range(4)), strict=True))
+    return [pixels[start : start + side] for start in range(0, side * side, side)]

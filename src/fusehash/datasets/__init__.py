@@ -1,12 +1,11 @@
-"""Loaders of the benchmark files and of generic paired files, and a generator with a known answer."""
+"""Paired datasets: benchmark files, your own files and photo folders, and synthetic data with a known best ranking."""
 
 from __future__ import annotations
 
 from fusehash.datasets.base import PairedDataset
 from fusehash.datasets.loading import load, names
-from fusehash.datasets.mixture import ClassMixture
 from fusehash.datasets.photos import PhotoDataset, load_photos
-from fusehash.datasets.synthetic import SyntheticDataset, make_paired
+from fusehash.datasets.synthetic import ClassMixture, SyntheticDataset, make_paired
 
 __all__ = [
     "ClassMixture",

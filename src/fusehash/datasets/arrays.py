@@ -1,30 +1,36 @@
-"""Files of named arrays behind one face: NumPy .npz, MATLAB .mat v5 (scipy) and v7.3 (HDF5, h5py).
+"""Dataset files: NumPy .npz and MATLAB .mat (v5 to v7.3), and how their arrays become paired rows.
 
-Only names and shapes are read when a file is opened; an array is read when asked for, so that gigabytes of pictures
-beside the features cost nothing. Nothing is ever unpickled.
+Opening a file reads only the names and shapes of its arrays, so arrays that are not needed cost nothing. Nothing is
+ever unpickled. Public benchmark files come in three layouts:
+
+NumPy     image, text, and optionally labels, train_idx, test_idx; other matrices of equal length are further views
+parts     I_tr, T_tr, L_tr (train), I_te, T_te, L_te (query), optionally I_db, T_db, L_db (database)
+deep      XAll, IAll or images (picture features), YAll (text), LAll (labels), without a split
 """
 
 from __future__ import annotations
 
 import zipfile
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from fusehash.errors import DataError
+from fusehash.datasets.base import tidy_labels, tidy_view
+from fusehash.errors import DataError, FusehashError
+from fusehash.extras import require
+from fusehash.views import BLOCK_ROWS, to_dense
+
+LAYOUTS = "image, text, labels; or I_tr, T_tr, L_tr, I_te, T_te, L_te; or XAll (IAll, images), YAll, LAll"
 
 
 class ArrayFile(ABC):
-    """One file of named arrays.
-
-    Attributes
-    ----------
-    path : where it is
-    shapes : name -> shape, as the author of the file saw it (HDF5 axes are turned round)
-    """
+    """One file of named arrays; `shapes` are as the author of the file saw them (HDF5 stores axes in reverse)."""
 
     kind: str
 
@@ -32,34 +38,32 @@ class ArrayFile(ABC):
         self.path = path
         try:
             self.shapes: dict[str, tuple[int, ...]] = self._shapes()
-        except DataError:
+        except FusehashError:
             raise
-        except Exception as error:  # parsers of foreign bytes raise all sorts of things
+        except Exception as error:  # parsers raise many classes on damaged files
             raise self._unreadable(error) from error
 
     def read(self, key: str) -> Any:
-        """One array (scipy.sparse where the file holds it so)."""
+        """One array; scipy.sparse if the file stores it so."""
         try:
-            found = self._read(key)
-            if sp.issparse(found):
-                found.check_format(full_check=True)  # places outside of the matrix would end the process
-            return found
-        except (MemoryError, DataError):
+            array = self._read(key)
+            if sp.issparse(array):
+                array.check_format(full_check=True)  # indices outside of the matrix would crash the process
+            return array
+        except (MemoryError, FusehashError):
             raise
         except Exception as error:
             raise self._unreadable(error, key) from error
 
     @property
     def keys(self) -> str:
-        """The names that were found, for messages."""
+        """The names of the arrays, for messages."""
         return ", ".join(self.shapes) if self.shapes else "none"
 
     def _unreadable(self, error: Exception, key: str | None = None) -> DataError:
         where = f" (array '{key}')" if key else ""
         reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
-        return DataError(
-            f"The file {self.path.name} must be an intact {self.kind} file. It could not be read{where}: {reason}."
-        )
+        return DataError(f"{self.path.name} must be an intact {self.kind} file. It could not be read{where}: {reason}.")
 
     @abstractmethod
     def _shapes(self) -> dict[str, tuple[int, ...]]: ...
@@ -80,12 +84,8 @@ class NpzFile(ArrayFile):
                 if not member.endswith(".npy"):
                     continue
                 with archive.open(member) as stream:
-                    version = np.lib.format.read_magic(stream)
-                    header = (
-                        np.lib.format.read_array_header_1_0
-                        if version == (1, 0)
-                        else np.lib.format.read_array_header_2_0
-                    )
+                    first = np.lib.format.read_magic(stream) == (1, 0)
+                    header = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
                     shapes[member.removesuffix(".npy")] = tuple(header(stream)[0])
         return shapes
 
@@ -111,19 +111,12 @@ class MatFile(ArrayFile):
 
 
 class Mat73File(ArrayFile):
-    """MATLAB's .mat v7.3, an HDF5 file whose axes come in the opposite order, through h5py."""
+    """MATLAB's .mat v7.3, an HDF5 file with reversed axes, through h5py."""
 
     kind = ".mat v7.3 (HDF5)"
 
     def _open(self) -> Any:
-        try:
-            import h5py
-        except ImportError as error:
-            raise DataError(
-                f"Reading {self.path.name} (.mat v7.3, HDF5) needs the package h5py. "
-                "Install it with: pip install 'fusehash[mat]'"
-            ) from error
-        return h5py.File(self.path, "r")
+        return require("h5py", f"Reading {self.path.name} (.mat v7.3, HDF5)").File(self.path, "r")
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         shapes = {}
@@ -147,7 +140,7 @@ class Mat73File(ArrayFile):
 
 
 def open_arrays(path: Path) -> ArrayFile:
-    """Open a file of arrays; its first bytes, not its name, decide what it is."""
+    """Open a file of arrays; its first bytes decide the format, not its name."""
     try:
         with path.open("rb") as stream:
             head = stream.read(520)
@@ -159,6 +152,164 @@ def open_arrays(path: Path) -> ArrayFile:
         return Mat73File(path)
     if head.startswith((b"MATLAB 5.0", b"MATLAB 7.0")):
         return MatFile(path)
+    raise DataError(f"{path.name} must be a .npz or .mat (v5 to v7.3) file. Its first bytes are neither's.")
+
+
+@dataclass(frozen=True)
+class ArrayContent:
+    """What a file holds: views, and if it has them labels and a split."""
+
+    views: dict[str, Any]
+    labels: Any
+    train: Any = None
+    query: Any = None
+    database: Any = None
+    label_names: tuple[str, ...] | None = None
+
+    @property
+    def n_rows(self) -> int:
+        rows = next(iter(self.views.values())) if self.labels is None else self.labels
+        return int(rows.shape[0])
+
+
+def read_content(file: ArrayFile) -> ArrayContent:
+    """Read the layout that the names of the arrays show."""
+    keys = file.shapes
+    if isinstance(file, NpzFile) and {"image", "text"} <= keys.keys():
+        return _read_numpy(file)
+    if {"I_tr", "T_tr", "L_tr", "I_te", "T_te", "L_te"} <= keys.keys():
+        return _read_parts(file)
+    if {"YAll", "LAll"} <= keys.keys() and {"XAll", "IAll", "images"} & keys.keys():
+        return _read_deep(file)
     raise DataError(
-        f"The file {path.name} must be a NumPy .npz or a MATLAB .mat (v5 to v7.3) file. Its first bytes are neither's."
+        f"The file {file.path.name} must hold the arrays {LAYOUTS}. Found instead: {file.keys}. "
+        "Views of other names come as one file each: image=a.npy text=b.npy."
     )
+
+
+def _read_numpy(file: ArrayFile) -> ArrayContent:
+    n_rows = file.shapes["image"][0] if file.shapes["image"] else 0
+    others = [key for key in file.shapes if not key.startswith("label") and not key.endswith("_idx")]
+    matrices = [key for key in others if len(file.shapes[key]) == 2 and file.shapes[key][0] == n_rows]
+    views = {key: _view(file, key, key) for key in file.shapes if key in ("image", "text", *matrices)}
+    labels = _labels(file, "labels", n_rows) if "labels" in file.shapes else None
+    check_pairing(file, views, labels)
+    train, query, database = (
+        file.read(key) if key in file.shapes else None for key in ("train_idx", "test_idx", "database_idx")
+    )
+    if (train is None) != (query is None):
+        raise DataError(f"{file.path.name} must hold both train_idx and test_idx, or neither. Found: {file.keys}.")
+    return ArrayContent(views, labels, train, query, train if database is None else database, _label_names(file))
+
+
+def _read_parts(file: ArrayFile) -> ArrayContent:
+    parts = ["tr", "te"]
+    database_keys = [key for key in ("I_db", "T_db", "L_db") if key in file.shapes]
+    if database_keys:
+        if len(database_keys) < 3:
+            raise DataError(f"{file.path.name} must hold all of I_db, T_db and L_db, or none. Found: {file.keys}.")
+        parts.append("db")
+    pieces: dict[str, dict[str, Any]] = {}
+    labels: dict[str, Any] = {}
+    for part in parts:
+        pieces[part] = {"image": _view(file, f"I_{part}", "image"), "text": _view(file, f"T_{part}", "text")}
+        labels[part] = _labels(file, f"L_{part}", pieces[part]["image"].shape[0])
+        check_pairing(file, pieces[part], labels[part], suffix=f"_{part}")
+    _check_alike(file, pieces, labels)
+    n_train, n_query = labels["tr"].shape[0], labels["te"].shape[0]
+    keep = np.arange(n_train + n_query)
+    train, query, database = keep[:n_train], keep[n_train:], keep[:n_train]
+    if "db" in parts:
+        n_database = labels["db"].shape[0]
+        database = np.arange(n_train + n_query, n_train + n_query + n_database)
+        twin = find_twins(pieces["tr"], pieces["db"])
+        # Files often repeat the training pairs in the database; keep one row of each.
+        keep = np.concatenate([np.flatnonzero(twin < 0), query, database])
+        moved = np.full(n_train + n_query + n_database, -1)
+        moved[keep] = np.arange(keep.size)
+        train = moved[np.where(twin < 0, train, n_train + n_query + twin)]
+        query, database = moved[query], moved[database]
+    views = {name: tidy_view(_stack([pieces[part][name] for part in parts])[keep], name) for name in ("image", "text")}
+    return ArrayContent(views, _stack([labels[part] for part in parts])[keep], train, query, database)
+
+
+def _read_deep(file: ArrayFile) -> ArrayContent:
+    pictures = [key for key in ("XAll", "IAll", "images") if key in file.shapes]
+    flat = [key for key in pictures if sum(size != 1 for size in file.shapes[key]) <= 2]
+    if not flat:
+        raise DataError(
+            f"{file.path.name} must hold picture features as a matrix under XAll, IAll or images; extract them first. "
+            f"Got raw pictures of shape {file.shapes[pictures[0]]} under {pictures[0]} instead."
+        )
+    views = {"image": _view(file, flat[0], "image"), "text": _view(file, "YAll", "text")}
+    labels = _labels(file, "LAll", views["image"].shape[0])
+    check_pairing(file, views, labels)
+    return ArrayContent(views, labels)
+
+
+def _view(file: ArrayFile, key: str, name: str) -> Any:
+    matrix = file.read(key)
+    if not sp.issparse(matrix) and matrix.ndim > 2:
+        matrix = matrix.reshape([size for size in matrix.shape if size != 1])
+    if matrix.ndim != 2 or 0 in matrix.shape:
+        raise DataError(f"Array {key} of {file.path.name} must be a matrix (rows, features). Got {file.shapes[key]}.")
+    return tidy_view(matrix, name)
+
+
+def _labels(file: ArrayFile, key: str, n_rows: int) -> Any:
+    labels = file.read(key)
+    if labels.ndim == 2 and 1 in labels.shape and n_rows > 1:  # MATLAB has no 1-d arrays: a row or column of numbers
+        labels = (labels.toarray() if sp.issparse(labels) else labels).ravel()
+    try:
+        return tidy_labels(labels)
+    except DataError as error:
+        raise DataError(f"The array {key} of {file.path.name} cannot be used as labels. {error}") from error
+
+
+def _label_names(file: ArrayFile) -> tuple[str, ...] | None:
+    keys = [key for key in ("label_names", "class_names") if len(file.shapes.get(key, ())) == 1]
+    return tuple(str(name) for name in file.read(keys[0])) if keys else None
+
+
+def check_pairing(file: ArrayFile, views: Mapping[str, Any], labels: Any, suffix: str = "") -> None:
+    """Every view and the labels must have the same number of rows."""
+    matrices = views if labels is None else {**views, "labels": labels}
+    rows = {f"{name}{suffix}": matrix.shape[0] for name, matrix in matrices.items()}
+    if len(set(rows.values())) > 1:
+        listed = ", ".join(f"{name} has {count}" for name, count in rows.items())
+        raise DataError(f"Rows of {file.path.name} must pair one to one. Got different numbers of rows: {listed}.")
+
+
+def _check_alike(file: ArrayFile, pieces: Mapping[str, Mapping[str, Any]], labels: Mapping[str, Any]) -> None:
+    for what, widths in (
+        *((name, {part: piece[name].shape[1] for part, piece in pieces.items()}) for name in ("image", "text")),
+        ("labels", {part: 1 if matrix.ndim == 1 else matrix.shape[1] for part, matrix in labels.items()}),
+    ):
+        if len(set(widths.values())) > 1:
+            listed = ", ".join(f"_{part} has {count}" for part, count in widths.items())
+            raise DataError(f"The parts of {file.path.name} must have equally wide {what}. Got columns: {listed}.")
+
+
+def _stack(parts: list[Any]) -> Any:
+    if any(sp.issparse(part) for part in parts):
+        return sp.vstack([sp.csr_array(part) for part in parts], format="csr")
+    return np.concatenate(parts)
+
+
+def find_twins(part: Mapping[str, Any], whole: Mapping[str, Any]) -> Any:
+    """For each row of ``part`` the row of ``whole`` that equals it in every view, each used once; -1 if none does."""
+    rows_of: dict[bytes, list[int]] = {}
+    for row, content in enumerate(_row_digests(whole)):
+        rows_of.setdefault(content, []).append(row)
+    for rows in rows_of.values():
+        rows.reverse()  # so that pop() takes the first
+    return np.array([rows.pop() if (rows := rows_of.get(content, [])) else -1 for content in _row_digests(part)])
+
+
+def _row_digests(views: Mapping[str, Any]) -> Iterator[bytes]:
+    """A digest of each row over all views, block by block."""
+    n_rows = next(iter(views.values())).shape[0]
+    for start in range(0, n_rows, BLOCK_ROWS):
+        blocks = [to_dense(matrix[start : start + BLOCK_ROWS]) + 0.0 for matrix in views.values()]  # no -0.0
+        for row in np.ascontiguousarray(np.concatenate(blocks, axis=1)):
+            yield blake2b(row.data, digest_size=16).digest()

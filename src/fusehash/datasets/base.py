@@ -1,4 +1,4 @@
-"""What a paired dataset is: views, labels where there are any, and three lists of rows (train, query, database)."""
+"""PairedDataset: views, optional labels, and three lists of rows (train, query, database); and their normal form."""
 
 from __future__ import annotations
 
@@ -11,26 +11,48 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fusehash.datasets.normalize import tidy_labels
 from fusehash.errors import DataError
+from fusehash.parameters import as_labels
 from fusehash.views import BLOCK_ROWS, PairedViews
 
 Rows: TypeAlias = NDArray[np.int64]
+PARTS = ("train", "query", "database")
+
+# A view or label matrix is stored in compressed rows if it is this wide and has this small a share of non-zeros.
+SPARSE_COLUMNS, SPARSE_DENSITY = 64, 0.10
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PairedDataset:
-    """Paired views with a split and usually labels, checked when made and never changed afterwards.
+    """Paired views with a split and usually labels. It is checked when you create it and never changes.
 
     Parameters
     ----------
-    name : what the dataset is called in results
-    views : PairedViews, or whatever makes one; row i of every view is the same item
-    labels : class number per row (1-d, int64), or a 0/1 matrix (rows, labels), dense or scipy.sparse; None where
-        there are none, which is enough to learn without labels but not to evaluate
-    train, query, database : row numbers; queries are neither in train nor in the database
-    split : a sentence that says how the rows were divided
-    label_names : the label of column (or class number) j in words, where known
+    name : str
+        Name of the dataset in results.
+    views : PairedViews or dict of str to array-like of shape (n_rows, n_features)
+        Row i of every view is the same item.
+    labels : array-like of shape (n_rows,) or (n_rows, n_labels), or None
+        Class numbers, or a 0/1 matrix, dense or sparse. Without labels you can fit but not evaluate.
+    train, query, database : array-like of int
+        Row numbers. Queries are neither in train nor in the database.
+    split : str
+        One sentence that says how the rows were divided.
+    label_names : sequence of str, optional
+        Name of each class number or label column.
+
+    Raises
+    ------
+    DataError
+        If the parts do not fit together.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fusehash.datasets import PairedDataset
+    >>> views = {"image": np.eye(4), "text": np.ones((4, 2))}
+    >>> PairedDataset("tiny", views, [0, 1, 0, 1], train=[0, 1], query=[3], database=[0, 1, 2], split="by hand").query
+    array([3])
     """
 
     name: str
@@ -52,7 +74,7 @@ class PairedDataset:
             )
         object.__setattr__(self, "views", views)
         object.__setattr__(self, "labels", labels)
-        for part in ("train", "query", "database"):
+        for part in PARTS:
             object.__setattr__(self, part, check_rows(getattr(self, part), views.n_rows, f"'{part}' of {self.name}"))
         for part in ("train", "database"):
             shared = np.intersect1d(self.query, getattr(self, part))
@@ -66,45 +88,40 @@ class PairedDataset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 (hex) of the content: the same values, labels and split give the same one on every machine.
+        """SHA-256 (hex) of values, view names, labels and split; equal on every machine.
 
-        How a view is stored (sparse or dense, 4 or 8 bytes a number) does not count, and neither do names of
-        datasets and labels; names of views do.
+        It does not depend on how a view is stored (sparse or dense, float32 or float64) or on other names.
         """
         digest = hashlib.sha256(b"fusehash dataset 1")
         for view in sorted(self.views.names):
             _update(digest, f"view {view}", self.views[view], "<f8")
         if self.labels is not None:
             _update(digest, "labels", self.labels, "<i8")
-        for part in ("train", "query", "database"):
+        for part in PARTS:
             _update(digest, part, getattr(self, part), "<i8")
         return digest.hexdigest()
 
     def describe(self) -> str:
-        """A few lines that say what is in the dataset."""
+        """Summarize the dataset in a few lines of text."""
         lines = [f"{self.name}: {self.views.n_rows:,} pairs"]
         for view, matrix in self.views.items():
             stored = "sparse" if sp.issparse(matrix) else "dense"
             lines.append(f"  view '{view}': {matrix.shape[1]:,} features, {stored} {matrix.dtype}")
-        if self.labels is None:
-            lines.append("  labels: none")
-        elif self.labels.ndim == 1:
-            lines.append(f"  labels: one of {np.unique(self.labels).size} classes for each pair")
-        else:
-            each = self.labels.sum() / self.labels.shape[0]
-            lines.append(f"  labels: {self.labels.shape[1]} labels, {each:.2f} for each pair on average")
-        counts = ", ".join(f"{part} {getattr(self, part).size:,}" for part in ("train", "query", "database"))
-        lines.append(f"  rows: {counts}")
-        lines.append(f"  split: {self.split}")
-        return "\n".join(lines)
+        labels = "none"
+        if self.labels is not None and self.labels.ndim == 1:
+            labels = f"one of {np.unique(self.labels).size} classes per pair"
+        elif self.labels is not None:
+            labels = f"{self.labels.shape[1]} labels, {self.labels.sum() / self.labels.shape[0]:.2f} per pair"
+        counts = ", ".join(f"{part} {getattr(self, part).size:,}" for part in PARTS)
+        return "\n".join([*lines, f"  labels: {labels}", f"  rows: {counts}", f"  split: {self.split}"])
 
     def __repr__(self) -> str:
-        counts = ", ".join(f"{part}={getattr(self, part).size}" for part in ("train", "query", "database"))
+        counts = ", ".join(f"{part}={getattr(self, part).size}" for part in PARTS)
         return f"{type(self).__name__}({self.name!r}, {self.views!r}, {counts})"
 
 
 def check_rows(rows: Any, n_rows: int, what: str) -> Rows:
-    """Return row numbers as an int64 array or say why they are none."""
+    """Row numbers as an int64 array; raises DataError if they are not distinct rows."""
     index = np.asarray(rows)
     if index.ndim != 1 or index.size == 0 or index.dtype.kind not in "iu":
         raise DataError(
@@ -112,14 +129,50 @@ def check_rows(rows: Any, n_rows: int, what: str) -> Rows:
         )
     index = index.astype(np.int64)
     if index.min() < 0 or index.max() >= n_rows:
-        raise DataError(f"Rows {what} must lie between 0 and {n_rows - 1}. Got {index.min()} to {index.max()} instead.")
+        raise DataError(f"Rows {what} must be between 0 and {n_rows - 1}. Got {index.min()} to {index.max()} instead.")
     if np.unique(index).size != index.size:
         raise DataError(f"Rows {what} must be named once each. Got {index.size - np.unique(index).size} repetitions.")
     return index
 
 
+def tidy_view(matrix: Any, name: str) -> Any:
+    """A view as float32 or float64, dense or CSR; values are unchanged.
+
+    Small integers and half floats become float32, which is exact; sparse ones float64, so that products never overflow.
+    """
+    if sp.issparse(matrix):
+        matrix = sp.csr_array(matrix)
+        if not pays_sparse(matrix):
+            return tidy_view(matrix.toarray(), name)
+        return matrix.astype(np.float64)
+    matrix = np.asarray(matrix)
+    if matrix.dtype.kind not in "biuf":
+        raise DataError(f"View '{name}' must hold real numbers. Got dtype {matrix.dtype} instead.")
+    if matrix.dtype == np.float16 or not matrix.dtype.isnative:  # not supported by scipy.sparse
+        matrix = matrix.astype(np.float32 if matrix.dtype.itemsize <= 2 else np.float64)
+    if matrix.ndim == 2 and pays_sparse(matrix):
+        return sp.csr_array(matrix).astype(np.float64)
+    narrow = matrix.dtype.kind == "b" or matrix.dtype.itemsize <= 2 or matrix.dtype == np.float32
+    return np.ascontiguousarray(matrix, dtype=np.float32 if narrow else np.float64)
+
+
+def pays_sparse(matrix: Any) -> bool:
+    """Whether a matrix is wide and sparse enough for compressed rows."""
+    rows, columns = matrix.shape
+    if columns < SPARSE_COLUMNS or rows == 0:
+        return False
+    filled = matrix.nnz if sp.issparse(matrix) else np.count_nonzero(matrix)
+    return bool(filled < SPARSE_DENSITY * rows * columns)
+
+
+def tidy_labels(labels: Any) -> Any:
+    """Labels as `parameters.as_labels` returns them, in compressed rows if that is much smaller."""
+    tidy = as_labels(labels)
+    return sp.csr_array(tidy) if tidy.ndim == 2 and not sp.issparse(tidy) and pays_sparse(tidy) else tidy
+
+
 def _update(digest: Any, what: str, matrix: Any, dtype: str) -> None:
-    """Feed one matrix to the digest in row blocks, as little-endian numbers in one canonical form."""
+    """Feed one matrix to the digest in row blocks, as little-endian numbers in canonical form."""
     digest.update(f"\n{what} {'x'.join(map(str, matrix.shape))}\n".encode())
     for start in range(0, matrix.shape[0], BLOCK_ROWS):
         block = matrix[start : start + BLOCK_ROWS]

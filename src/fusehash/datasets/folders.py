@@ -1,12 +1,12 @@
-"""Where items come from: a folder of pictures, with captions in a file or beside each picture.
+"""Read items from a folder of pictures, with captions in one file or in a text file per picture.
 
-    PHOTOS/                     every image under it; a.txt beside a.jpg is its text
-    captions.csv                columns image, caption (or text), and if wanted labels (separated by ;) and id
-    captions.jsonl              one {"image": ..., "text": ..., "labels": [...], "id": ...} a line
+    PHOTOS/                     every image in it; a.txt next to a.jpg is its text
+    captions.csv                columns image, caption (or text), optionally labels (separated by ;) and id
+    captions.jsonl              one {"image": ..., "text": ..., "labels": [...], "id": ...} per line
     texts.csv, texts.jsonl      the same without images
 
-An image is named relative to PHOTOS (or PHOTOS/images). A name that leads out of the folder, by "..", as an absolute
-path or through a link, is refused: a captions file from elsewhere must not make other files of this machine public.
+Images are named relative to PHOTOS or PHOTOS/images. A name that leads out of the folder, by "..", as an absolute path
+or through a link, is rejected: a captions file from elsewhere must not publish other files of this machine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fusehash.errors import DataError, warn
 
 IMAGE_SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".gif", ".webp", ".bmp", ".tif", ".tiff"))
 TABLE_SUFFIXES = frozenset((".csv", ".tsv", ".jsonl", ".ndjson"))
-FOUND_BY_ITSELF = ("captions.csv", "captions.jsonl")
+DEFAULT_CAPTIONS = ("captions.csv", "captions.jsonl")
 MAX_TEXT_BYTES = 1 << 20
 
 csv.field_size_limit(MAX_TEXT_BYTES)
@@ -32,12 +32,23 @@ csv.field_size_limit(MAX_TEXT_BYTES)
 
 @dataclass(frozen=True)
 class NewItem:
-    """Something found, or to be put into a collection.
+    """An item that you can add to a collection.
 
-    key : a stable name, such as the relative file name; a collection holds one item of each key.
-    image : an image file, or its bytes, or None.
-    text : what describes it, or None.
-    labels : names by which a search can be narrowed.
+    Parameters
+    ----------
+    key : str
+        A stable name, such as the relative file name. A collection holds one item per key.
+    image : Path, bytes or None
+        An image file, or its content.
+    text : str or None
+        A description.
+    labels : tuple of str
+        Names that a search can filter by.
+
+    Examples
+    --------
+    >>> from fusehash.datasets.folders import NewItem
+    >>> item = NewItem("cat.jpg", text="a cat on a wall")
     """
 
     key: str
@@ -47,29 +58,38 @@ class NewItem:
 
 
 def content_hash(content: bytes) -> bytes:
-    """What identifies a content."""
+    """A short hash that identifies a content."""
     return hashlib.blake2b(content, digest_size=16).digest()
 
 
 def read_folder(photos: str | Path, captions: str | Path | None = None) -> Iterator[NewItem]:
-    """The items of a folder, in order of their keys' first mention: captioned ones first, then other images.
+    """Yield the items of a folder: those in the captions file first, then the other images.
 
-    ``photos`` may also be an image, or a file of captions alone.
+    Parameters
+    ----------
+    photos : str or Path
+        A folder of pictures, one image, or a .csv, .tsv or .jsonl file.
+    captions : str or Path, optional
+        The captions file; by default captions.csv or captions.jsonl in the folder.
+
+    Raises
+    ------
+    DataError
+        If something is missing, cannot be parsed, or names a file outside of the folder.
     """
     root, table = Path(photos), None if captions is None else Path(captions)
     if not root.exists():
-        raise DataError(f"The pictures were looked for at {root}, where there is nothing.")
+        raise DataError(f"There must be pictures at {root}. There is nothing.")
     if root.is_file():
         if root.suffix.lower() in TABLE_SUFFIXES and table is None:
-            root, table = root.absolute().parent, root
-            yield from _captioned(root, table).values()
+            yield from _captioned(root.absolute().parent, root).values()
             return
         if root.suffix.lower() not in IMAGE_SUFFIXES:
             raise DataError(f"A folder of pictures, an image, or a .csv or .jsonl file is needed. Got {root}.")
-        yield NewItem(root.name, root, _beside(root))
+        yield NewItem(root.name, root, _sidecar_text(root))
         return
     if table is None:
-        table = next((root / name for name in FOUND_BY_ITSELF if (root / name).is_file()), None)
+        table = next((root / name for name in DEFAULT_CAPTIONS if (root / name).is_file()), None)
     items = {} if table is None else _captioned(root, table)
     yield from items.values()
     base = _resolved(root)
@@ -77,13 +97,13 @@ def read_folder(photos: str | Path, captions: str | Path | None = None) -> Itera
     for path in _images(root):
         resolved = _resolved(path)
         if not resolved.is_relative_to(base):
-            warn(f"The link {path} leads out of the folder and is passed over.")
+            warn(f"The link {path} leads out of the folder and is skipped.")
         elif resolved not in named:
-            yield NewItem(path.relative_to(root).as_posix(), path, _beside(path))
+            yield NewItem(path.relative_to(root).as_posix(), path, _sidecar_text(path))
 
 
 def _captioned(root: Path, table: Path) -> dict[str, NewItem]:
-    """The items that a file of captions names; several captions of one image become one text."""
+    """The items of a captions file; several captions of one image become one text."""
     items: dict[str, NewItem] = {}
     base = _resolved(root)
     for line, row in _rows(table):
@@ -97,17 +117,17 @@ def _captioned(root: Path, table: Path) -> dict[str, NewItem]:
         if key in items:
             other = items[key]
             if other.image != image:
-                raise DataError(f"An id must stand for one item. {where}: {key!r} is used for two images.")
+                raise DataError(f"An id must be unique to one item. {where}: {key!r} is used for two images.")
             text = "\n".join(dict.fromkeys(part for part in (other.text, text) if part))
             labels = tuple(dict.fromkeys((*other.labels, *labels)))
-        items[key] = NewItem(key, image, text or (_beside(image) if image else None), labels)
+        items[key] = NewItem(key, image, text or (_sidecar_text(image) if image else None), labels)
     return items
 
 
 def _rows(table: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """(line number, fields) of a captions file."""
     if not table.is_file():
-        raise DataError(f"The captions were looked for at {table}, where there is no file.")
+        raise DataError(f"The captions must be at {table}. There is no file.")
     if table.suffix.lower() not in TABLE_SUFFIXES:
         raise DataError(f"Captions must be a .csv, .tsv or .jsonl file. Got {table.name}.")
     try:
@@ -121,60 +141,58 @@ def _rows(table: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             reader = csv.DictReader(file, delimiter=delimiter, strict=True)
             names = [(name or "").strip().lower() for name in reader.fieldnames or ()]
             if not {"caption", "text", "image"} & set(names):
-                raise DataError(
-                    f"The first line of {table.name} must name its columns: image, caption and, if wanted, labels. "
-                    f"Got {', '.join(names) or 'nothing'}."
-                )
+                got = ", ".join(names) or "nothing"
+                raise DataError(f"The first line of {table.name} must name its columns, image and caption. Got {got}.")
             reader.fieldnames = names
             for row in reader:
                 if any(field.strip() for field in row.pop(None, ())):
                     raise DataError(
-                        f"A row must have at most {len(names)} fields, as the first one has; what has a comma in it "
-                        f"must stand in quotes. {table.name}, line {reader.line_num}: got more."
+                        f"A row must have at most {len(names)} fields, as the first one has; quote fields "
+                        f"that have a comma. {table.name}, line {reader.line_num}: got more."
                     )
                 yield reader.line_num, row
     except UnicodeError as error:
         raise DataError(f"{table.name} must be UTF-8 text. It is in another encoding; save it as UTF-8.") from error
     except csv.Error as error:
-        after = reader.line_num
-        raise DataError(f"{table.name} must be a CSV table. After line {after} it is not: {error}.") from error
+        last = reader.line_num
+        raise DataError(f"{table.name} must be a CSV table. After line {last} it is not: {error}.") from error
 
 
 def _parsed(line: str, where: str) -> dict[str, Any]:
     """One line of JSON."""
     try:
-        row = json.loads(line)
+        row: dict[str, Any] = json.loads(line)
+        if not isinstance(row, dict):
+            raise ValueError(f"it is {type(row).__name__}")
     except (ValueError, RecursionError) as error:
         raise DataError(f"Each line must be a JSON object. {where} is not: {error}.") from error
-    if not isinstance(row, dict):
-        raise DataError(f"Each line must be a JSON object. {where} is not.")
     return row
 
 
 def _inside(root: Path, base: Path, name: str, where: str) -> Path:
-    """The file that a name stands for, if it lies in the folder."""
+    """The file of a name, if it is in the folder."""
     try:
         os.fsencode(name)
         possible = "\0" not in name and "\\" not in name
     except UnicodeEncodeError:  # halves of characters
         possible = False
     if not possible or Path(name).is_absolute() or ".." in Path(name).parts or Path(name).drive:
-        raise DataError(f"An image must be named relative to its folder and lie in it. {where}: got {name!r}.")
-    found = next((path for path in (root / name, root / "images" / name) if _exists(path)), root / name)
-    if not _resolved(found).is_relative_to(base):
-        raise DataError(f"An image must lie in its folder. {where}: {name!r} is a link that leads out of it.")
-    return found
+        raise DataError(f"An image must be named relative to its folder and be in it. {where}: got {name!r}.")
+    path = next((path for path in (root / name, root / "images" / name) if _exists(path)), root / name)
+    if not _resolved(path).is_relative_to(base):
+        raise DataError(f"An image must be in its folder. {where}: {name!r} is a link that leads out of it.")
+    return path
 
 
 def _exists(path: Path) -> bool:
     try:
         return path.exists()
-    except OSError:  # too long for a name, or in a folder that cannot be looked into
+    except OSError:  # too long for a name, or in a folder that cannot be listed
         return False
 
 
 def _images(root: Path) -> Iterator[Path]:
-    """Every image under a folder, sorted; hidden folders and collections are passed over."""
+    """Every image in a folder and its subfolders, sorted; hidden folders and collections are skipped."""
     for folder, folders, files in os.walk(root, onerror=_unreadable):
         here = Path(folder)
         folders[:] = sorted(
@@ -186,17 +204,17 @@ def _images(root: Path) -> Iterator[Path]:
 
 
 def _unreadable(error: OSError) -> NoReturn:
-    """What lies in a folder that cannot be read must not be taken for gone."""
+    """Stop: items of a folder that cannot be read must not count as removed."""
     raise DataError(f"The folder {error.filename} cannot be read: {error.strerror}.") from error
 
 
 def _resolved(path: Path) -> Path:
-    """Where a path leads; a link to itself leads nowhere and stays what it is."""
+    """The path without links; a link to itself stays as it is."""
     return Path(os.path.realpath(path))
 
 
-def _beside(image: Path) -> str | None:
-    """The text of the same name beside an image."""
+def _sidecar_text(image: Path) -> str | None:
+    """The text of the .txt file next to an image."""
     path = image.with_suffix(".txt")
     if path.is_symlink() or not path.is_file():
         return None

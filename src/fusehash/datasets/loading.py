@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from fusehash.datasets.arrays import open_arrays
+from fusehash.datasets.arrays import ArrayContent, open_arrays, read_content
 from fusehash.datasets.base import PairedDataset
-from fusehash.datasets.layouts import Content, read_content
 from fusehash.datasets.photos import is_photo_folder, load_photos
 from fusehash.datasets.splits import SplitRule, make_split
 from fusehash.errors import DataError, ParameterError
@@ -20,7 +19,7 @@ from fusehash.views import PairedViews
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One published dataset: the file names it goes by and the split its papers use."""
+    """One published dataset: its usual file names and the split that papers use."""
 
     files: tuple[str, ...]
     rule: SplitRule
@@ -29,12 +28,10 @@ class Benchmark:
 BENCHMARKS = {
     "wiki": Benchmark(("wiki.npz", "wiki.mat", "wikiData.mat"), SplitRule(n_query=693, n_train=None)),
     "mirflickr25k": Benchmark(
-        ("mirflickr25k.npz", "mirflickr25k.mat", "mirflickr.mat", "FLICKR-25K.mat"),
-        SplitRule(n_query=2000, n_train=5000),
+        ("mirflickr25k.npz", "mirflickr25k.mat", "mirflickr.mat", "FLICKR-25K.mat"), SplitRule(2000, n_train=5000)
     ),
     "nuswide": Benchmark(
-        ("nuswide.npz", "nuswide.mat", "NUS-WIDE.mat", "NUS-WIDE-TC10.mat"),
-        SplitRule(n_query=2000, n_train=5000),
+        ("nuswide.npz", "nuswide.mat", "NUS-WIDE.mat", "NUS-WIDE-TC10.mat"), SplitRule(2000, n_train=5000)
     ),
     "iaprtc12": Benchmark(("iaprtc12.npz", "iaprtc12.mat", "IAPRTC-12.mat"), SplitRule(n_query=2000, n_train=None)),
 }
@@ -43,7 +40,14 @@ SUFFIXES = (".npz", ".mat")
 
 
 def names() -> list[str]:
-    """Every name that `load` knows."""
+    """List every name that `load` knows.
+
+    Examples
+    --------
+    >>> from fusehash import datasets
+    >>> datasets.names()
+    ['wiki', 'mirflickr25k', 'nuswide', 'iaprtc12', 'paired']
+    """
     return [*BENCHMARKS, "paired"]
 
 
@@ -56,50 +60,59 @@ def load(
     n_train: int | None = None,
     stack_images: bool = False,
 ) -> PairedDataset:
-    """Load a benchmark by name, or any paired file, with the split its papers use.
+    """Load a benchmark by name, or any paired file, with the split that its papers use.
 
     Parameters
     ----------
-    name : "wiki", "mirflickr25k", "nuswide", "iaprtc12", "paired" (a generic file), or the path of a file, or of a
-        folder of photos with captions (`fusehash.datasets.photos`)
-    path : the file, or the folder that holds it; by default the folder named by the environment variable
-        FUSEHASH_DATA, else the current one
-    split_seed : seed of whatever is drawn at random; a split that the file itself holds needs none
-    n_query : how many queries to draw; by default those of the file, else the paper's number
-    n_train : how many training pairs to draw; by default those of the file, at most the paper's number
-        (5,000 for MIRFlickr25K and NUS-WIDE)
-    stack_images : join the views whose names begin with "image" into one view "image": each feature standardized
-        on the training pairs, each block divided by the square root of its width, so that all blocks weigh the same
+    name : str or path-like
+        "wiki", "mirflickr25k", "nuswide", "iaprtc12", "paired" (a generic file), or the path of a file or of a folder
+        of photos with captions (see `load_photos`).
+    path : str or path-like, optional
+        The file, or its folder; by default the environment variable FUSEHASH_DATA, or the current folder.
+    split_seed : int, default=0
+        Seed of everything that is drawn at random. A split that the file holds needs none.
+    n_query, n_train : int, optional
+        Number of queries and of training pairs; by default those of the file, or the numbers of the paper.
+    stack_images : bool, default=False
+        Join the views whose names begin with "image" into one view "image". Each feature is standardized on the
+        training pairs and each block is divided by the square root of its width, so that all have the same weight.
+
+    Returns
+    -------
+    PairedDataset
+
+    Raises
+    ------
+    ParameterError, DataError
+        If the name is unknown, or the file is missing, damaged, or in no layout of `fusehash.datasets.arrays`.
 
     Notes
     -----
-    Wiki: the canonical 2,173 training pairs (also the database) and 693 queries. MIRFlickr25K: 2,000 queries, the
-    other 18,015 as database, 5,000 of them for training. NUS-WIDE: 2,000 queries, the others as database, 5,000 of
-    them for training. Files: .npz and .mat (v5, v7.3) in the layouts of `fusehash.datasets.layouts`. From a .npz
-    file without labels one can learn, but not evaluate.
+    Wiki: the canonical 2,173 training pairs, which are also the database, and 693 queries. MIRFlickr25K and NUS-WIDE:
+    2,000 queries, all other pairs as database, 5,000 of them for training. IAPR TC-12: 2,000 queries, all other pairs
+    as database and for training. From a .npz file without labels you can fit, but not evaluate.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile, pathlib
+    >>> from fusehash import datasets
+    >>> file = pathlib.Path(tempfile.mkdtemp(), "mine.npz")
+    >>> np.savez(file, image=np.eye(50), text=np.eye(50), labels=np.arange(50) % 5)
+    >>> datasets.load(file, n_query=10).database.size
+    40
     """
-    if isinstance(name, str | os.PathLike):
-        folder = Path(name) if path is None else Path(path) / name
-        if is_photo_folder(folder):
-            return load_photos(folder, split_seed=split_seed, n_query=n_query, n_train=n_train)
+    if isinstance(name, str | os.PathLike) and is_photo_folder(Path(path or "") / name):
+        return load_photos(Path(path or "") / name, split_seed=split_seed, n_query=n_query, n_train=n_train)
     title, file, rule = _find(name, path)
     content = read_content(open_arrays(file))
     split = make_split(content, rule, n_query=n_query, n_train=n_train, seed=split_seed, name=file.name)
     views = stacked_images(content, split.train, file) if stack_images else content.views
-    return PairedDataset(
-        name=title,
-        views=PairedViews(views),
-        labels=content.labels,
-        train=split.train,
-        query=split.query,
-        database=split.database,
-        split=split.sentence,
-        label_names=content.label_names,
-    )
+    rows = (split.train, split.query, split.database, split.sentence)
+    return PairedDataset(title, PairedViews(views), content.labels, *rows, content.label_names)
 
 
 def _find(name: str | os.PathLike[str], path: str | os.PathLike[str] | None) -> tuple[str, Path, SplitRule]:
-    """Title, file and split rule behind what was asked for."""
+    """Title, file and split rule of a name or path."""
     if isinstance(name, str) and name.lower() in BENCHMARKS:
         benchmark = BENCHMARKS[name.lower()]
         folder = Path(path) if path is not None else Path(os.environ.get("FUSEHASH_DATA", "."))
@@ -109,12 +122,9 @@ def _find(name: str | os.PathLike[str], path: str | os.PathLike[str] | None) -> 
             raise ParameterError("load", "path", "the path of a .npz or .mat file when the name is 'paired'", None)
         file = _file_in(Path(path), (), name)
         return file.stem, file, GENERIC
-    try:
-        file = Path(name)
-    except TypeError:
-        raise ParameterError("load", "name", f"one of {', '.join(names())}, or the path of a file", name) from None
-    if file.suffix.lower() not in SUFFIXES and not file.exists():
-        raise ParameterError("load", "name", f"one of {', '.join(names())}, or the path of a file", str(name))
+    if not isinstance(name, str | os.PathLike) or not (Path(name).suffix.lower() in SUFFIXES or Path(name).exists()):
+        raise ParameterError("load", "name", f"one of {', '.join(names())}, or the path of a file", name)
+    file = Path(name)
     if path is not None:
         file = Path(path) / file
     if not file.exists():
@@ -124,26 +134,26 @@ def _find(name: str | os.PathLike[str], path: str | os.PathLike[str] | None) -> 
 
 
 def _file_in(path: Path, candidates: tuple[str, ...], name: str) -> Path:
-    """The file itself, or the one of its known names (without any: the only paired file) in a folder."""
+    """The file itself, or the file of a folder that has one of the names; without names, its only paired file."""
     if path.is_file():
         return path
     if not path.is_dir():
-        raise DataError(f"The data of '{name}' was looked for at {path}, where there is no file and no folder.")
+        raise DataError(f"The data of '{name}' must be at {path}. There is no file and no folder.")
     if candidates:
         present = {file.name.lower(): file for file in sorted(path.iterdir()) if file.is_file()}
         for candidate in candidates:
             if candidate.lower() in present:
                 return present[candidate.lower()]
         raise DataError(f"The folder {path} must hold one of the files {', '.join(candidates)}. None was found.")
-    found = sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES and file.is_file())
-    if len(found) != 1:
-        listed = ", ".join(file.name for file in found) or "none"
+    files = sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES and file.is_file())
+    if len(files) != 1:
+        listed = ", ".join(file.name for file in files) or "none"
         raise DataError(f"The folder {path} must hold exactly one .npz or .mat file; else name one. Found: {listed}.")
-    return found[0]
+    return files[0]
 
 
-def stacked_images(content: Content, train: Any, file: Path) -> dict[str, Any]:
-    """The views with all image features joined into one view "image"."""
+def stacked_images(content: ArrayContent, train: Any, file: Path) -> dict[str, Any]:
+    """The views, with all image features joined into one view "image"."""
     blocks = [name for name in content.views if name.startswith("image")]
     if not blocks:
         raise DataError(f"Stacking needs a view whose name begins with 'image'. {file.name} has none.")
@@ -153,8 +163,8 @@ def stacked_images(content: Content, train: Any, file: Path) -> dict[str, Any]:
 
 
 def standardized(matrix: Any, train: Any) -> Any:
-    """One block of features, each with mean 0 and variance 1 on the training rows, the block with total variance 1."""
+    """Features with mean 0 and variance 1 on the training rows, divided by the square root of their number."""
     dense = np.asarray(matrix.toarray() if hasattr(matrix, "toarray") else matrix, dtype=np.float64)
     mean, spread = dense[train].mean(axis=0), dense[train].std(axis=0)
-    spread[spread <= 1e-12 * np.abs(mean).clip(min=1.0)] = np.inf  # a constant feature says nothing
+    spread[spread <= 1e-12 * np.abs(mean).clip(min=1.0)] = np.inf  # a constant feature becomes 0
     return ((dense - mean) / spread / np.sqrt(dense.shape[1])).astype(np.float32)

@@ -1,8 +1,4 @@
-"""A folder of photos with captions and labels as a paired data set, so that methods can be compared on raw data.
-
-Pictures and captions are encoded as a collection would encode them (classical image features, tf-idf), by encoders that
-learn from the training rows only. Items without a picture that can be read, a caption or a label are left out.
-"""
+"""A folder of photos with captions and labels as a paired dataset, to compare methods on raw data."""
 
 from __future__ import annotations
 
@@ -13,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from fusehash.datasets.base import PairedDataset
+from fusehash.datasets.folders import DEFAULT_CAPTIONS, read_folder
 from fusehash.errors import DataError, warn
 from fusehash.views import PairedViews
 
@@ -21,41 +18,53 @@ QUERY_SHARE = 6  # one in six items is a query
 
 @dataclass(frozen=True, repr=False)
 class PhotoDataset(PairedDataset):
-    """A paired data set whose rows can be looked at.
+    """A paired dataset that also holds the caption and the image file of every row.
 
-    texts, images : the caption and the image file of every row
+    `texts` is a tuple of str and `images` a tuple of Path.
     """
 
     texts: tuple[str, ...] = ()
     images: tuple[Path, ...] = ()
 
     def thumbnails(self, side: int) -> list[bytes]:
-        """A small JPEG of every row."""
+        """A JPEG of every row, at most `side` pixels wide and high."""
         from fusehash.encoders.reading import open_image, thumbnail
 
         return [thumbnail(open_image(path, side=side), side) for path in self.images]
 
 
-def is_photo_folder(path: str | os.PathLike[str]) -> bool:
-    """Whether a folder holds pictures and a file of captions."""
-    folder = Path(path)
-    return folder.is_dir() and any((folder / name).is_file() for name in ("captions.csv", "captions.jsonl"))
+def is_photo_folder(folder: Path) -> bool:
+    """Whether a folder holds a captions file."""
+    return folder.is_dir() and any((folder / name).is_file() for name in DEFAULT_CAPTIONS)
 
 
 def load_photos(
     folder: str | os.PathLike[str], *, split_seed: int = 0, n_query: int | None = None, n_train: int | None = None
 ) -> PhotoDataset:
-    """Photos with captions and labels from a folder (see `fusehash.datasets.folders` for its layouts).
+    """Load a folder of photos with captions and labels, in the layouts of `fusehash.datasets.folders`.
+
+    Photos and captions are encoded as a collection encodes them by default (classical image features, tf-idf). The
+    encoders learn from the training rows only. Items without a readable photo, a caption or a label are left out.
 
     Parameters
     ----------
-    folder : pictures and captions.csv (columns image, caption, labels) or captions.jsonl
-    split_seed : seed of the split
-    n_query : queries to draw; by default one item in six
-    n_train : training pairs to draw of the others, all of which are the database; by default all
+    folder : str or path-like
+        Photos and captions.csv (columns image, caption, labels) or captions.jsonl.
+    split_seed : int, default=0
+        Seed of the split.
+    n_query, n_train : int, optional
+        Number of queries, by default one item in six, and of training pairs, by default all others.
+
+    Returns
+    -------
+    PhotoDataset
+
+    Raises
+    ------
+    DataError
+        If the folder has fewer than 4 usable items, or too few for the queries.
     """
     from fusehash import encoders
-    from fusehash.datasets.folders import read_folder
     from fusehash.encoders.reading import ImageError, open_image
 
     root, kept, unreadable = Path(folder), [], 0
@@ -72,10 +81,7 @@ def load_photos(
     if len(kept) < 4:
         raise DataError(f"{root.name} must hold at least 4 pictures with captions and labels. Got {len(kept)}.")
     names = sorted({label for item in kept for label in item.labels})
-    column = {name: place for place, name in enumerate(names)}
-    labels = np.zeros((len(kept), len(names)), np.uint8)
-    for row, item in enumerate(kept):
-        labels[row, [column[label] for label in item.labels]] = 1
+    labels = np.array([[name in item.labels for name in names] for item in kept], dtype=np.uint8)
     order = np.random.default_rng(split_seed).permutation(len(kept))
     count = max(1, len(kept) // QUERY_SHARE) if n_query is None else n_query
     if not 1 <= count <= len(kept) - 2:
@@ -88,15 +94,6 @@ def load_photos(
         "image": encoders.make("classical").fit([images[row] for row in train]).transform(images),
         "text": encoders.make("tfidf").fit([texts[row] for row in train]).transform(texts),
     }
-    return PhotoDataset(
-        name=root.name,
-        views=PairedViews(views),
-        labels=labels,
-        train=train,
-        query=query,
-        database=database,
-        split=f"{count} queries drawn with seed {split_seed}, {len(train)} training pairs",
-        label_names=tuple(names),
-        texts=texts,
-        images=images,
-    )
+    sentence = f"{count} queries drawn with seed {split_seed}, {len(train)} training pairs"
+    rows = (train, query, database, sentence)
+    return PhotoDataset(root.name, PairedViews(views), labels, *rows, tuple(names), texts=texts, images=images)

@@ -1,4 +1,4 @@
-"""Which rows train, which ask, which are searched: seeded, disjoint, and told in one sentence."""
+"""Splits: which rows are for training, which are queries, which are the database; seeded and disjoint."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from fusehash.datasets.arrays import ArrayContent
 from fusehash.datasets.base import Rows, check_rows
-from fusehash.datasets.layouts import Content
-from fusehash.errors import DataError, ParameterError, warn
+from fusehash.errors import DataError, warn
+from fusehash.parameters import integer
 
 
 @dataclass(frozen=True)
@@ -24,86 +25,73 @@ class Split:
 
 @dataclass(frozen=True)
 class SplitRule:
-    """How many rows a paper takes where the file itself has no split; None means all that are left."""
+    """How many rows a paper takes if the file has no split; None means all that are left."""
 
     n_query: int
     n_train: int | None
 
 
-def check_count(value: Any, name: str, available: int, *, below: bool = False) -> int:
-    """A parameter that counts rows."""
-    most = available - 1 if below else available
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= most:
-        raise ParameterError("load", name, f"a whole number from 1 to {most} for this file", value)
-    return int(value)
-
-
 def make_split(
-    content: Content, rule: SplitRule, *, n_query: int | None, n_train: int | None, seed: int, name: str
+    content: ArrayContent, rule: SplitRule, *, n_query: int | None, n_train: int | None, seed: int, name: str
 ) -> Split:
-    """The split of the file, or else the rule's; ``n_query`` and ``n_train`` draw fewer rows from it.
+    """The split of the file, or one drawn by the rule; ``n_query`` and ``n_train`` draw fewer rows from it.
 
-    Queries are drawn first, training rows after them, so that the queries do not depend on ``n_train``.
+    Queries are drawn before training rows, so that they do not depend on ``n_train``.
     """
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ParameterError("load", "split_seed", "a whole number of at least 0", seed)
-    rng = np.random.default_rng(seed)
-    if content.query is None:
-        return _drawn(content.n_rows, rule, n_query, n_train, rng, seed, name)
-    return _from_file(content, rule, n_query, n_train, rng, seed, name)
+    integer(0).check("load", "split_seed", seed)
+    split = _drawn if content.query is None else _from_file
+    return split(content, rule, n_query, n_train, seed, name)
 
 
 def _drawn(
-    n_rows: int, rule: SplitRule, n_query: int | None, n_train: int | None, rng: Any, seed: int, name: str
+    content: ArrayContent, rule: SplitRule, n_query: int | None, n_train: int | None, seed: int, name: str
 ) -> Split:
-    """A random split: queries, the rest as database, and training rows out of the database."""
+    """A random split: queries, the rest as database, and training rows from the database."""
+    n_rows, rng = content.n_rows, np.random.default_rng(seed)
     if n_rows < 2:
-        raise DataError(f"{name} must have at least 2 rows: one to ask with, and one to be found. Got {n_rows}.")
+        raise DataError(f"{name} must have at least 2 rows: a query and a database row. Got {n_rows}.")
     if n_query is None:
         n_query = rule.n_query
         if n_query > n_rows // 2:
             n_query = max(1, n_rows // 10)
-            drawn = "1 is" if n_query == 1 else f"{n_query} are"
-            warn(f"{name} has {n_rows} rows, too few for {rule.n_query:,} queries; {drawn} drawn instead.")
-    n_query = check_count(n_query, "n_query", n_rows, below=True)
+            count = "1 is" if n_query == 1 else f"{n_query} are"
+            warn(f"{name} has {n_rows} rows, too few for {rule.n_query:,} queries; {count} drawn instead.")
+    n_query = check_count(n_query, "n_query", n_rows - 1)
     order = rng.permutation(n_rows)
     query, database = np.sort(order[:n_query]), np.sort(order[n_query:])
-    if n_train is None:
-        n_train = min(rule.n_train or database.size, database.size)
-    n_train = check_count(n_train, "n_train", database.size)
-    train = database if n_train == database.size else np.sort(rng.choice(database, n_train, replace=False))
+    train = _thinned(database, n_train, rule, rng)
     trained = "all of it for training" if train.size == database.size else f"{train.size:,} of it for training"
-    return Split(
-        train,
-        query,
-        database,
-        f"{query.size:,} queries drawn at random (seed {seed}), the other {database.size:,} as database, {trained}",
-    )
+    drawn = f"{query.size:,} queries drawn at random (seed {seed})"
+    return Split(train, query, database, f"{drawn}, the other {database.size:,} as database, {trained}")
 
 
 def _from_file(
-    content: Content, rule: SplitRule, n_query: int | None, n_train: int | None, rng: Any, seed: int, name: str
+    content: ArrayContent, rule: SplitRule, n_query: int | None, n_train: int | None, seed: int, name: str
 ) -> Split:
-    """The file's own split, thinned where asked for (or where the paper trains on fewer rows)."""
-    n_rows = content.n_rows
+    """The split of the file; fewer rows if you ask for them or if the paper trains on fewer."""
+    rng = np.random.default_rng(seed)
     parts = (("train", content.train), ("query", content.query), ("database", content.database))
-    train, query, database = (check_rows(np.ravel(rows), n_rows, f"'{part}' of {name}") for part, rows in parts)
-    same = train.size == database.size and bool((train == database).all())
-    changes = []
-    if n_query is not None:
-        n_query = check_count(n_query, "n_query", query.size)
-        if n_query < query.size:
-            changes.append(f"{n_query:,} of its {query.size:,} queries drawn with seed {seed}")
-            query = np.sort(rng.choice(query, n_query, replace=False))
-    if n_train is None:
-        n_train = min(rule.n_train or train.size, train.size)
-    n_train = check_count(n_train, "n_train", train.size)
-    if n_train < train.size:
-        changes.append(f"{n_train:,} of its {train.size:,} training pairs drawn with seed {seed}")
-        train = np.sort(rng.choice(train, n_train, replace=False))
-    searched = "its training pairs" if same else "its own"
-    sentence = (
-        f"the split of the file: {query.size:,} queries, {train.size:,} training pairs, "
-        f"database of {database.size:,} ({searched})"
+    train, all_queries, database = (
+        check_rows(np.ravel(rows), content.n_rows, f"'{part}' of {name}") for part, rows in parts
     )
-    return Split(train, query, database, "; ".join([sentence, *changes]))
+    searched = "its training pairs" if np.array_equal(train, database) else "its own"
+    query, changes = all_queries, []
+    if n_query is not None and check_count(n_query, "n_query", query.size) < query.size:
+        changes.append(f"{n_query:,} of its {query.size:,} queries drawn with seed {seed}")
+        query = np.sort(rng.choice(query, n_query, replace=False))
+    some = _thinned(train, n_train, rule, rng)
+    if some.size < train.size:
+        changes.append(f"{some.size:,} of its {train.size:,} training pairs drawn with seed {seed}")
+    counts = f"{query.size:,} queries, {some.size:,} training pairs, database of {database.size:,} ({searched})"
+    return Split(some, query, database, "; ".join([f"the split of the file: {counts}", *changes]))
+
+
+def _thinned(rows: Rows, n_train: int | None, rule: SplitRule, rng: np.random.Generator) -> Rows:
+    """The training rows: ``n_train`` of the rows, or as many as the rule says."""
+    count = min(rule.n_train or rows.size, rows.size) if n_train is None else check_count(n_train, "n_train", rows.size)
+    return rows if count == rows.size else np.sort(rng.choice(rows, count, replace=False))
+
+
+def check_count(value: Any, name: str, high: int) -> int:
+    """Check a parameter that counts rows."""
+    return int(integer(1, high, " for this file").check("load", name, value))

@@ -1,4 +1,4 @@
-"""Paired data with a known answer: classes in a shared latent space, seen through noisy non-linear views."""
+"""Synthetic paired data with a known best ranking: classes in a latent space, seen through noisy non-linear views."""
 
 from __future__ import annotations
 
@@ -7,44 +7,93 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp, softmax
 
-from fusehash.datasets.base import PairedDataset
-from fusehash.datasets.mixture import ClassMixture, Floats, random_mixture
+from fusehash.datasets.base import PairedDataset, Rows
 from fusehash.errors import ParameterError
+from fusehash.parameters import check, integer, real
 from fusehash.views import PairedViews
+
+Floats = NDArray[np.float64]
 
 DEFAULT_NAMES = ("image", "text", "audio", "video")
 DEFAULT_WIDTHS = (64, 32, 48, 40)
 NUISANCE_CLUSTERS = 5
+PARAMETERS = {
+    "n_samples": integer(4), "n_classes": integer(2), "latent_dim": integer(1), "modes": integer(1),
+    "random_state": integer(0), "separation": real(), "noise": real(), "nuisance": real(),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class ClassMixture:
+    """Classes in a latent space, each a mixture of Gaussian components, so that class probabilities are exact.
+
+    Attributes
+    ----------
+    weights, class_of : ndarray of shape (J,)
+        Probability of each component, over all classes, and its class.
+    means, factors : ndarray of shape (J, dim) and (J, dim, dim)
+        The covariance of component j is factors[j] @ factors[j].T.
+    """
+
+    weights: Floats
+    means: Floats
+    factors: Floats
+    class_of: Rows
+
+    @property
+    def n_classes(self) -> int:
+        return int(self.class_of.max()) + 1
+
+    def sample(self, n_samples: int, rng: np.random.Generator) -> tuple[Floats, Rows]:
+        """Draw independent items: latent positions and class numbers."""
+        component = rng.choice(self.weights.size, size=n_samples, p=self.weights)
+        white = rng.standard_normal((n_samples, self.means.shape[1]))
+        latent = np.empty_like(white)
+        for j in range(self.weights.size):
+            rows = component == j
+            latent[rows] = self.means[j] + white[rows] @ self.factors[j].T
+        return latent, self.class_of[component]
+
+    def posterior(self, latent: Any) -> Floats:
+        """Probability of every class given the latent position, by Bayes' rule: (n, n_classes)."""
+        latent = np.asarray(latent, dtype=np.float64)
+        log_joint = np.empty((latent.shape[0], self.weights.size))
+        for j, (mean, factor) in enumerate(zip(self.means, self.factors, strict=True)):
+            white = np.linalg.solve(factor, (latent - mean).T)
+            _, log_volume = np.linalg.slogdet(factor)
+            log_joint[:, j] = np.log(self.weights[j]) - log_volume - 0.5 * (white**2).sum(axis=0)
+        by_class = [logsumexp(log_joint[:, self.class_of == c], axis=1) for c in range(self.n_classes)]
+        return np.asarray(softmax(np.stack(by_class, axis=1), axis=1))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SyntheticDataset(PairedDataset):
-    """A generated dataset that also knows the truth behind it.
+    """A generated dataset with the truth behind it; `make_paired` returns one.
 
     Attributes
     ----------
-    latent : (rows, latent_dim) the position that all views of an item were made from
-    mixture : the distribution the items were drawn from
+    latent : ndarray of shape (n_rows, latent_dim)
+        The positions from which the views were made; `mixture` (ClassMixture) is their distribution.
     """
 
     latent: Floats = None  # type: ignore[assignment]
     mixture: ClassMixture = None  # type: ignore[assignment]
 
     def oracle(self, queries: Any = None, items: Any = None) -> Floats:
-        """Probability that a query and an item share a class, given their true latent positions: (queries, items).
+        """Probability that a query and an item share a class, given their latent positions: (queries, items).
 
-        Exact for the mixture. To rank by it maximizes the expected precision at every cut (the probability ranking
-        principle), among all rankings that may know the classes but not the labels of the items; codes learned from
-        noisy views see less. By default the queries and the database of the split.
+        By default of the split. It is an upper reference: ranking by it maximizes the expected precision at every cut.
         """
         posterior = self.mixture.posterior
-        asked = posterior(self.latent[self.query if queries is None else queries])
-        searched = posterior(self.latent[self.database if items is None else items])
-        return np.asarray(asked @ searched.T)
+        of_queries = posterior(self.latent[self.query if queries is None else queries])
+        of_items = posterior(self.latent[self.database if items is None else items])
+        return np.asarray(of_queries @ of_items.T)
 
     def oracle_map(self, k: int | None = 50) -> float:
-        """MAP@k of the oracle's ranking (divided by the relevant items in the top k): the upper reference."""
+        """MAP@k of the oracle's ranking, divided by the relevant items in the top k."""
         order = np.argsort(-self.oracle(), axis=1, kind="stable")[:, :k]
         hit = self.labels[self.database][order] == self.labels[self.query][:, None]
         precision = np.cumsum(hit, axis=1) / np.arange(1, hit.shape[1] + 1)
@@ -70,43 +119,57 @@ def make_paired(
 ) -> SyntheticDataset:
     """Generate paired data whose best ranking is known.
 
-    Every class is a mixture of elongated Gaussian modes in a latent space. A view sees each latent direction with a
-    gain of its own (so views complement each other), mixed with nuisance factors that have clusters but nothing to do
-    with the classes, through a random network; then noise, features of different scales, and a scale for the view.
+    Every class is a mixture of elongated Gaussian modes in a latent space. A view sees each latent direction with its
+    own gain, so that views complement each other, together with nuisance factors that have clusters unrelated to the
+    classes, through a random network. Noise, a scale per feature and a scale per view follow.
 
     Parameters
     ----------
-    n_samples : rows in all
-    n_classes : classes, of unequal size
-    views : how many views, or name -> number of features
-    latent_dim : dimensions of the shared space
-    modes : Gaussian components of each class
-    separation : typical distance of class centers in standard deviations of a mode; smaller is harder for everyone
-    noise : standard deviation of the noise in a feature, relative to the feature's own; smaller is easier for methods
-    nuisance : strength of what a view shows beside the shared space
-    nonlinear : look through a random tanh network; False: through a random linear map
-    histograms : names of views that come as non-negative rows that sum to 1, like bags of words
-    n_query : rows at the end that ask; by default a tenth
-    n_train : rows at the start that train, the other non-query rows being new items in the database; by default all
-        non-query rows train and are the database
-    random_state : seed; the latent positions do not depend on the views, nor a view on the number of views
+    n_samples, n_classes : int
+        Number of rows, and of classes, which differ in size.
+    views : int or dict of str to int, default=2
+        Number of views, or name -> number of features.
+    latent_dim, modes : int
+        Dimensions of the latent space, and Gaussian components per class.
+    separation : float, default=5.0
+        Typical distance of class centers in standard deviations of a mode. Smaller is harder, also for the oracle.
+    noise : float, default=0.5
+        Standard deviation of the noise in a feature, relative to that of the feature. Larger is harder for methods.
+    nuisance : float, default=1.0
+        Strength of what a view shows in addition to the latent space.
+    nonlinear : bool, default=True
+        Map through a random tanh network; False for a random linear map.
+    histograms : sequence of str, default=()
+        Views with non-negative rows that sum to 1, such as bags of words.
+    n_query, n_train : int, optional
+        The last rows are queries, by default a tenth; the others are the database. Its first rows, by default all,
+        are for training.
+    random_state : int, default=0
+        Seed. The latent positions do not depend on the views, nor a view on the number of views.
+    name : str, default="synthetic"
+        Name of the dataset.
+
+    Returns
+    -------
+    SyntheticDataset
+
+    Examples
+    --------
+    >>> from fusehash.datasets import make_paired
+    >>> data = make_paired(200, views={"image": 8, "text": 5}, random_state=0)
+    >>> data.views["image"].shape, data.train.size, data.query.size
+    ((200, 8), 180, 20)
     """
-    owner = "make_paired"
-    _check_whole(owner, "n_samples", n_samples, 4)
-    _check_whole(owner, "n_classes", n_classes, 2)
-    _check_whole(owner, "latent_dim", latent_dim, 1)
-    _check_whole(owner, "modes", modes, 1)
-    _check_whole(owner, "random_state", random_state, 0)
-    for parameter, value in (("separation", separation), ("noise", noise), ("nuisance", nuisance)):
-        if not (isinstance(value, int | float | np.number) and np.isfinite(value) and value >= 0):
-            raise ParameterError(owner, parameter, "a number of at least 0", value)
+    counts = {"n_samples": n_samples, "n_classes": n_classes, "latent_dim": latent_dim, "modes": modes}
+    strengths = {"separation": separation, "noise": noise, "nuisance": nuisance}
+    check("make_paired", PARAMETERS, {**counts, **strengths, "random_state": random_state})
     widths = view_widths(views)
     for view in histograms:
         if view not in widths:
-            raise ParameterError(owner, "histograms", f"a list of names among {', '.join(widths)}", histograms)
-    n_query = max(1, n_samples // 10) if n_query is None else _check_whole(owner, "n_query", n_query, 1, n_samples - 2)
-    n_database = n_samples - n_query
-    n_train = n_database if n_train is None else _check_whole(owner, "n_train", n_train, 1, n_database)
+            raise ParameterError("make_paired", "histograms", f"a list of names among {', '.join(widths)}", histograms)
+    n_query = max(1, n_samples // 10) if n_query is None else n_query
+    n_database = n_samples - integer(1, n_samples - 2).check("make_paired", "n_query", n_query)
+    n_train = n_database if n_train is None else integer(1, n_database).check("make_paired", "n_train", n_train)
 
     rng = np.random.default_rng([random_state, 0])
     mixture = random_mixture(n_classes, latent_dim, modes=modes, separation=float(separation), rng=rng)
@@ -133,29 +196,28 @@ def make_paired(
 
 
 def view_widths(views: int | Mapping[str, int]) -> dict[str, int]:
-    """Name -> number of features of the views asked for."""
-    expected = "a number of views, or a mapping from name to number of features"
-    if isinstance(views, Mapping):
-        if not views or any(not isinstance(width, int) or width < 1 for width in views.values()):
-            raise ParameterError("make_paired", "views", expected, views)
-        return dict(views)
-    if isinstance(views, bool) or not isinstance(views, int) or views < 1:
+    """Name -> number of features of each view."""
+    counts = list(views.values()) if isinstance(views, Mapping) else [views]
+    if not counts or not all(map(integer(1).accepts, counts)):
+        expected = "a number of views, or a mapping from name to number of features"
         raise ParameterError("make_paired", "views", expected, views)
+    if isinstance(views, Mapping):
+        return dict(views)
     names = (*DEFAULT_NAMES, *(f"view{number}" for number in range(len(DEFAULT_NAMES), views)))[:views]
     return {name: DEFAULT_WIDTHS[number % len(DEFAULT_WIDTHS)] for number, name in enumerate(names)}
 
 
 def _factors(latent: Floats, nuisance: float, rng: np.random.Generator) -> Floats:
-    """What lies behind one view: the latent position, some directions of it faint, and the view's own nuisance."""
+    """What one view shows: the latent position, with a gain per direction, and nuisance factors of the view."""
     n_rows, dim = latent.shape
     gains = rng.permutation(np.geomspace(0.2, 1.0, dim)) if dim > 1 else np.ones(1)
     basis = np.linalg.qr(rng.standard_normal((dim, dim)))[0]
     shared = (latent - latent.mean(axis=0)) / latent.std() @ basis * gains
-    own_dim = max(1, dim // 2)
-    centers = 1.5 * rng.standard_normal((NUISANCE_CLUSTERS, own_dim))
-    own = centers[rng.integers(NUISANCE_CLUSTERS, size=n_rows)] + rng.standard_normal((n_rows, own_dim))
-    own *= nuisance * np.sqrt((shared**2).sum() / (own**2).sum())
-    return np.concatenate([shared, own], axis=1)
+    private_dim = max(1, dim // 2)
+    centers = 1.5 * rng.standard_normal((NUISANCE_CLUSTERS, private_dim))
+    private = centers[rng.integers(NUISANCE_CLUSTERS, size=n_rows)] + rng.standard_normal((n_rows, private_dim))
+    private *= nuisance * np.sqrt((shared**2).sum() / (private**2).sum())
+    return np.concatenate([shared, private], axis=1)
 
 
 def _look(factors: Floats, width: int, nonlinear: bool, rng: np.random.Generator) -> Floats:
@@ -185,8 +247,27 @@ def _as_histogram(signal: Floats, noise: float, rng: np.random.Generator) -> Flo
     return np.asarray(counts / counts.sum(axis=1, keepdims=True))
 
 
-def _check_whole(owner: str, parameter: str, value: Any, least: int, most: int | None = None) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least or (most and value > most):
-        expected = f"a whole number of at least {least}" if most is None else f"a whole number from {least} to {most}"
-        raise ParameterError(owner, parameter, expected, value)
-    return int(value)
+def random_mixture(
+    n_classes: int, latent_dim: int, *, modes: int, separation: float, rng: np.random.Generator
+) -> ClassMixture:
+    """Classes of unequal size, each with several elongated modes.
+
+    ``separation`` is the typical distance between two class centers, in standard deviations of one mode along one
+    direction; the modes of a class are at half that distance from its center.
+    """
+    radius = separation / np.sqrt(2)
+    centers = radius * _directions(n_classes, latent_dim, rng)
+    offsets = 0.5 * radius * _directions(n_classes * modes, latent_dim, rng)
+    stretch = np.geomspace(0.5, 2.0, latent_dim)
+    stretch /= np.sqrt(np.mean(stretch**2))
+    square = (latent_dim, latent_dim)
+    factors = np.stack([np.linalg.qr(rng.standard_normal(square))[0] * stretch for _ in range(n_classes * modes)])
+    size = np.repeat(rng.permutation(np.linspace(1.0, 2.0, n_classes)), modes)
+    size *= rng.uniform(0.5, 1.5, n_classes * modes)
+    means, class_of = np.repeat(centers, modes, axis=0) + offsets, np.repeat(np.arange(n_classes), modes)
+    return ClassMixture(size / size.sum(), means, factors, class_of)
+
+
+def _directions(count: int, dim: int, rng: np.random.Generator) -> Floats:
+    vectors = rng.standard_normal((count, dim))
+    return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))

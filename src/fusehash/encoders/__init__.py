@@ -1,6 +1,6 @@
-"""From raw images and texts to features. `make("classical")` builds an encoder; `names()` lists them.
+"""Encoders turn raw images and texts into features. `make("classical")` builds one; `names()` lists them.
 
-Nothing is imported to read the list; a class is imported when it is asked for.
+Listing the names imports nothing; a class is imported when you ask for it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 MODALITIES = ("image", "text")
 
-# (name, modality) -> module and class. "clip" and "onnx" stand once for each modality.
+# (name, modality) -> module and class. "clip" and "onnx" exist for both modalities.
 ENCODERS: dict[tuple[str, str], tuple[str, str]] = {
     ("classical", "image"): ("images", "ClassicalEncoder"),
     ("sift", "image"): ("images", "SiftEncoder"),
     ("tfidf", "text"): ("texts", "TfidfEncoder"),
-    ("lda", "text"): ("topics", "LdaEncoder"),
+    ("lda", "text"): ("texts", "LdaEncoder"),
     ("clip", "image"): ("clip", "ClipImageEncoder"),
     ("clip", "text"): ("clip", "ClipTextEncoder"),
     ("onnx", "image"): ("onnx", "OnnxImageEncoder"),
@@ -30,50 +30,89 @@ ENCODERS: dict[tuple[str, str], tuple[str, str]] = {
 
 
 def names(modality: str | None = None) -> list[str]:
-    """The name of every encoder, or of those for "image" or "text"."""
+    """List the names of all encoders, or of those for "image" or "text".
+
+    Examples
+    --------
+    >>> from fusehash import encoders
+    >>> encoders.names("text")
+    ['tfidf', 'lda', 'clip', 'onnx']
+    """
     if modality is not None:
         _check_modality(modality)
     return list(dict.fromkeys(name for name, kind in ENCODERS if modality in (None, kind)))
 
 
 def get(name: str, modality: str | None = None) -> type[Encoder]:
-    """The class of an encoder; `modality` is needed where the name stands for both."""
+    """Return the class of an encoder; parameters and errors are those of `make`."""
     if modality is not None:
         _check_modality(modality)
-    known = names(modality)
-    if name not in known:
-        of = "" if modality is None else f" for {modality}s"
-        raise ParameterError("encoders", "name", f"one of {', '.join(map(repr, known))}{of}", name)
+    choices = names(modality)
+    if name not in choices:
+        suffix = "" if modality is None else f" for {modality}s"
+        raise ParameterError("encoders", "name", f"one of {', '.join(map(repr, choices))}{suffix}", name)
     kinds = [kind for key, kind in ENCODERS if key == name and modality in (None, kind)]
     if len(kinds) > 1:
         raise ParameterError("encoders", "modality", f"'image' or 'text' for {name!r}, which does both", modality)
     module, class_name = ENCODERS[name, kinds[0]]
-    found: type[Encoder] = getattr(import_module(f"fusehash.encoders.{module}"), class_name)
-    return found
+    cls: type[Encoder] = getattr(import_module(f"fusehash.encoders.{module}"), class_name)
+    return cls
 
 
 def make(name: str, *, modality: str | None = None, **params: Any) -> Encoder:
-    """A new, unfitted encoder: make("tfidf", n_components=128), make("clip", modality="text")."""
+    """Build a new, unfitted encoder.
+
+    Parameters
+    ----------
+    name : str
+        One of `names()`.
+    modality : {"image", "text"}, optional
+        Needed if the name exists for both, as in ``make("clip", modality="text")``.
+    **params
+        Parameters of the encoder class.
+
+    Returns
+    -------
+    Encoder
+        With `fit`, `transform` and `fit_transform`, as in scikit-learn.
+
+    Raises
+    ------
+    ParameterError
+        If there is no such encoder or it has no such parameter.
+
+    Examples
+    --------
+    >>> from fusehash import encoders
+    >>> encoder = encoders.make("tfidf", n_components=2)
+    >>> encoder.fit_transform(["a red house", "a green lake", "a red lake"]).shape
+    (3, 2)
+    """
     cls = get(name, modality)
-    known = cls._get_param_names()
     for param in params:
-        if param not in known:
-            raise ParameterError("encoders", "params", f"among {', '.join(known)} for {name!r}", param)
+        if param not in cls._get_param_names():
+            raise ParameterError("encoders", "params", f"among {', '.join(cls._get_param_names())} for {name!r}", param)
     return cls(**params)
 
 
 def save(encoder: Encoder, path: str | Path) -> None:
-    """Write a fitted encoder to one safetensors file; the old file stays whole until the new one is complete."""
-    from fusehash.encoders import persistence
+    """Write a fitted encoder to one safetensors file. The old file stays intact until the new one is complete."""
+    from fusehash.encoders import base
 
-    persistence.write(encoder, Path(path))
+    base.write(encoder, Path(path))
 
 
 def load(path: str | Path) -> Encoder:
-    """Load an encoder that `save` wrote. No code is ever loaded."""
-    from fusehash.encoders import persistence
+    """Load an encoder that `save` wrote. No code is ever loaded.
 
-    return persistence.read(Path(path), lambda name, kind: get(name, kind) if (name, kind) in ENCODERS else None)
+    Raises
+    ------
+    ModelFileError
+        If the file is not an intact encoder.
+    """
+    from fusehash.encoders import base
+
+    return base.read(Path(path), lambda name, kind: get(name, kind) if (name, kind) in ENCODERS else None)
 
 
 def _check_modality(modality: str) -> None:

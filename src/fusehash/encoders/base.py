@@ -1,9 +1,10 @@
-"""Encoder: the rules that all encoders share (fit, transform in batches, what happens to items that cannot be read)."""
+"""Encoder: what all encoders share (fit, transform in batches, items that cannot be read), and the encoder file."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -11,46 +12,77 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import NotFittedError
 
-from fusehash.errors import DataError
+from fusehash import parameters
+from fusehash.errors import DataError, ModelFileError
+from fusehash.files import FileFormat
 from fusehash.numerics.parallel import map_blocks, one_blas_thread
-from fusehash.parameters import check_integer
+from fusehash.parameters import Rule, rules_of
 
 Single: TypeAlias = NDArray[np.float32]
 Progress: TypeAlias = Callable[[int, int, str], None]
-# The features of some items, and for those that cannot be read one sentence by position.
+# The features of a batch of items, and for the items that cannot be read: position -> why.
 Batch: TypeAlias = tuple[Single, dict[int, str]]
+
+ENCODER_FILE = FileFormat("fusehash-encoder", 1, "encoder")
+NOT_SAVED = ("n_jobs",)  # a parameter that does not change the features
+NOT_LEARNED = ("problems_",)  # describes the last call only
 
 
 class Encoder(BaseEstimator, TransformerMixin, ABC):
-    """Base of every encoder: turns items of one modality into rows of numbers.
+    """Base class of all encoders: turns items of one modality into rows of numbers.
 
-    Row i depends on item i alone: not on the other items, their number, or the number of threads. An item that cannot
-    be read gives a row of NaN, which hashers with missing="allow" take for "not seen in this view".
+    Row i depends on item i only, not on the other items or the number of threads. An item that cannot be read gives a
+    row of NaN, which hashers with ``missing="allow"`` treat as "not seen in this view".
 
-    An encoder implements `_fit(items)`, which sets `n_features_` and what it learns, and `_encode(items)`.
+    A subclass declares the rules of its parameters in PARAMETERS and implements `_fit(items, progress)`, which sets
+    `n_features_`, `problems_` and what it learns, and `_encode(items)`.
 
     Attributes
     ----------
-    n_features_ : columns that come out.
-    problems_ : position -> one sentence, for the items of the last call that could not be read.
+    n_features_ : int
+        Number of columns of the features.
+    problems_ : dict of int to str
+        Position -> why, for the items of the last call that could not be read.
     """
 
     name: ClassVar[str] = ""
     modality: ClassVar[str] = ""
     summary: ClassVar[str] = ""
-    batch_rows: ClassVar[int] = 8  # items that are worked on at once
+    batch_rows: ClassVar[int] = 8  # items per batch
+    PARAMETERS: ClassVar[dict[str, Rule]] = {
+        "random_state": parameters.seed(),
+        "n_jobs": parameters.optional(parameters.integer(1)),
+        "batch_size": parameters.integer(1),
+    }
 
     n_features_: int
     problems_: dict[int, str]
 
     def fit(self, items: Iterable[Any], y: Any = None, *, progress: Progress | None = None) -> Encoder:
-        """Learn from items; those that cannot be read are left out and told in `problems_`.
+        """Learn from items. Items that cannot be read are left out and reported in `problems_`.
 
         Parameters
         ----------
-        items : images (path, bytes or PIL.Image) or texts (str), by modality.
-        y : ignored.
-        progress : called as progress(step, total, message); may raise to interrupt.
+        items : iterable
+            Images (path, bytes or PIL.Image) or texts (str), depending on the modality.
+        y : object
+            Ignored.
+        progress : callable, optional
+            Called as ``progress(step, total, message)``. It may raise to interrupt the fit.
+
+        Returns
+        -------
+        Encoder
+            The encoder itself. If the fit fails, it is unchanged.
+
+        Raises
+        ------
+        ParameterError
+            If a parameter has a value that the encoder cannot use.
+        DataError
+            If there is nothing to learn from.
+        MissingPackageError
+            If an optional package is not installed.
         """
         self._check_params()
         listed = self._listed(items)
@@ -58,24 +90,30 @@ class Encoder(BaseEstimator, TransformerMixin, ABC):
         try:
             with one_blas_thread():
                 self._fit(listed, progress or _silent)
-        except BaseException:  # also Ctrl-C: the encoder stays what it was
+        except BaseException:  # also Ctrl-C
             self.__dict__.clear()
             self.__dict__.update(before)
             raise
         return self
 
     def transform(self, items: Iterable[Any], progress: Progress | None = None) -> Single:
-        """Features (n, n_features_) of items, float32; `problems_` tells which rows are NaN and why."""
+        """Compute the features of items.
+
+        Returns
+        -------
+        ndarray of shape (n_items, n_features_), float32
+            Rows of items that cannot be read are NaN; `problems_` says why.
+        """
         self._check_fitted()
         listed = self._listed(items)
         self._ready()
         rows = np.full((len(listed), self.n_features_), np.nan, dtype=np.float32)
         problems: dict[int, str] = {}
-        for start, (features, told) in self._batches(self._encode, listed, progress, f"encoding {self.modality}s"):
+        for start, (features, reasons) in self._batches(self._encode, listed, progress, f"encoding {self.modality}s"):
             rows[start : start + len(features)] = features
-            for place, sentence in told.items():
-                rows[start + place] = np.nan
-                problems[start + place] = sentence
+            for position, reason in reasons.items():
+                rows[start + position] = np.nan
+                problems[start + position] = reason
         self.problems_ = problems
         return rows
 
@@ -85,39 +123,39 @@ class Encoder(BaseEstimator, TransformerMixin, ABC):
 
     @abstractmethod
     def _encode(self, items: Sequence[Any]) -> Batch:
-        """Features of a few items; must not change the encoder, as several threads call it."""
+        """Features of one batch. Several threads call it, so it must not change the encoder."""
 
     def _ready(self) -> None:
-        """Load what `_encode` needs, before several threads ask for it."""
+        """Load what `_encode` needs before several threads call it."""
 
     def _batch_rows(self) -> int:
         return self.batch_rows
 
     def check_usable(self) -> None:
-        """Raise, before there are items, what `fit` would: wrong parameters, a package or a model that is missing."""
+        """Raise what `fit` would raise without items: wrong parameters, a missing package or a missing model."""
         self._check_params()
 
     def _check_params(self) -> None:
-        """Check the parameters that do not depend on the data."""
+        parameters.check(type(self).__name__, rules_of(type(self)), self.get_params(deep=False))
 
     def _check_state(self) -> None:
-        """Raise ValueError where learned attributes read from a file do not fit together."""
+        """Raise ValueError if learned attributes that were read from a file do not fit together."""
 
     def _batches(
         self, work: Callable[[Sequence[Any]], Any], items: Sequence[Any], progress: Progress | None, message: str
     ) -> Iterator[tuple[int, Any]]:
-        """(position of the first item, work(items of the batch)) in order, on n_jobs threads."""
+        """(position of the first item, work(batch)) in order, on `n_jobs` threads."""
         report = progress or _silent
         size = self._batch_rows()
         starts = range(0, len(items), size)
-        done = map_blocks(lambda start: work(items[start : start + size]), starts, self._n_threads())
-        for start, result in zip(starts, done, strict=True):
+        results = map_blocks(lambda start: work(items[start : start + size]), starts, self._n_threads())
+        for start, result in zip(starts, results, strict=True):
             report(start, len(items), message)
             yield start, result
         report(len(items), len(items), message)
 
     def _n_threads(self) -> int | None:
-        """Threads to work on; encoders without `n_jobs` use one."""
+        """Number of threads; encoders without `n_jobs` use one."""
         return getattr(self, "n_jobs", 1)
 
     def _listed(self, items: Iterable[Any]) -> Sequence[Any]:
@@ -132,26 +170,74 @@ class Encoder(BaseEstimator, TransformerMixin, ABC):
             raise NotFittedError(f"This {type(self).__name__} is not fitted yet. Call 'fit' first.")
 
     def __getstate__(self) -> dict[str, Any]:
-        """Loaded models (`_runtime`) are not copied and not pickled; they are loaded again when needed."""
+        """Loaded models (`_runtime`) are not copied or pickled; they are loaded again when needed."""
         state: dict[str, Any] = dict(super().__getstate__())
         state.pop("_runtime", None)
         return state
 
 
-def check_jobs(owner: str, n_jobs: Any) -> None:
-    """None for all cores, or a number of threads."""
-    if n_jobs is not None:
-        check_integer(owner, "n_jobs", n_jobs, low=1)
+class PretrainedEncoder(Encoder):
+    """Base class of encoders that learn nothing: `fit` loads the model and runs it once."""
+
+    def check_usable(self) -> None:
+        """Load the model and run it once."""
+        self.fit([])
+
+    def _fit(self, items: Sequence[Any], progress: Progress) -> None:
+        self.__dict__.pop("_runtime", None)
+        self.problems_ = {}
+        progress(0, 1, "loading the model")
+        self.n_features_ = int(self._blank().shape[1])
+        progress(1, 1, "done")
+
+    @abstractmethod
+    def _blank(self) -> Single:
+        """The features of an empty item, to see how many there are."""
 
 
-def gather(rows: Sequence[Single | None], width: int, problems: dict[int, str]) -> Batch:
-    """A batch from one row an item; None stands for an item that cannot be read."""
-    features = np.full((len(rows), width), np.nan, dtype=np.float32)
-    for place, row in enumerate(rows):
-        if row is not None:
-            features[place] = row
-    return features, problems
+def spread(rows: Any, n_columns: int, positions: Sequence[int], n_items: int) -> Single:
+    """Rows at their positions among `n_items`; NaN elsewhere."""
+    features = np.full((n_items, n_columns), np.nan, dtype=np.float32)
+    if len(positions):
+        features[positions] = rows
+    return features
+
+
+def unit_rows(rows: Single) -> Single:
+    """Rows scaled to length 1; rows of zeros stay."""
+    norms = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
+    return rows / np.where(norms > 0, norms, np.float32(1.0))
+
+
+def write(encoder: Encoder, path: Path) -> None:
+    """Save a fitted encoder; `path` holds either the old file or the whole new one."""
+    encoder._check_fitted()
+    learned = {name: value for name, value in vars(encoder).items() if name.endswith("_") and name not in NOT_LEARNED}
+    params = {name: value for name, value in encoder.get_params(deep=False).items() if name not in NOT_SAVED}
+    if not isinstance(params.get("random_state"), int | np.integer | type(None)):
+        params["random_state"] = None  # a generator cannot be stored, only a seed
+    content = {"name": encoder.name, "modality": encoder.modality, "params": params, "state": learned}
+    ENCODER_FILE.write(path, content)
+
+
+def read(path: Path, find: Callable[[str, str], type[Encoder] | None]) -> Encoder:
+    """Load what `write` wrote; `find` returns the class for a name and modality, or None."""
+    with ENCODER_FILE.reading(path) as (_, content):
+        cls = find(content["name"], content["modality"])
+        if cls is None:
+            raise ModelFileError(f"'{path}' holds the encoder {content['name']!r}, which this fusehash does not know.")
+        encoder = cls(**content["params"])
+        encoder._check_params()
+        for name, value in content["state"].items():
+            if not name.endswith("_") or name.startswith("_"):
+                raise ValueError("not a learned attribute of an encoder")
+            setattr(encoder, name, value)
+        if not isinstance(encoder.n_features_, int) or encoder.n_features_ < 1:
+            raise ValueError("not a number of features")
+        encoder._check_state()
+        encoder.problems_ = {}
+    return encoder
 
 
 def _silent(step: int, total: int, message: str) -> None:
-    """No report wanted."""
+    """Report nothing."""

@@ -1,27 +1,22 @@
 """CLIP and SigLIP: pretrained encoders whose image and text features can be compared, through open_clip.
 
-open_clip, because it loads both towers of CLIP, SigLIP and their kin alike, by name, from a checkpoint file or from a
-local folder, with the preprocessing and the tokenizer that belong to them; sentence-transformers knows only a few CLIP
-models and brings the whole of transformers along.
+open_clip loads both towers of CLIP, SigLIP and similar models in the same way: by name, from a checkpoint file or from
+a local folder, with their preprocessing and tokenizer. sentence-transformers supports fewer models and needs more.
 """
 
 from __future__ import annotations
 
 import threading
-from abc import abstractmethod
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-import numpy as np
-
-from fusehash.encoders.base import Batch, Encoder, Progress, Single, check_jobs
+from fusehash.encoders.base import PretrainedEncoder, Single, unit_rows
 from fusehash.encoders.images import ImageEncoder
-from fusehash.encoders.pixels import unit_rows
 from fusehash.encoders.reading import MAX_PIXELS
 from fusehash.encoders.texts import TextEncoder
 from fusehash.errors import DataError, ParameterError
-from fusehash.parameters import check_integer
+from fusehash.extras import require
+from fusehash.parameters import Rule, optional, string
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -30,7 +25,7 @@ MODEL, WEIGHTS = "ViT-B-32", "laion2b_s34b_b79k"
 
 
 class Loaded(NamedTuple):
-    """A model with its preprocessing, its tokenizer and where it runs."""
+    """A model with its preprocessing, its tokenizer and its device."""
 
     model: Any
     preprocess: Any
@@ -38,41 +33,25 @@ class Loaded(NamedTuple):
     device: str
 
 
-# The image and the text encoder of a collection are one model: it is held once. The last two are kept.
+# The image and the text encoder of a collection share one model. The last two models are kept.
 _LOADED: dict[tuple[str, str | None, str], Loaded] = {}
 _KEPT = 2
 _LOCK = threading.Lock()
 
 
-class ClipEncoder(Encoder):
+class ClipEncoder(PretrainedEncoder):
     """What the image and the text tower share."""
+
+    PARAMETERS: ClassVar[dict[str, Rule]] = {
+        "model": Rule("the name of a model or the path of its folder", lambda v: isinstance(v, str | Path) and v != ""),
+        "pretrained": Rule("None, a tag or the path of a checkpoint", lambda v: v is None or isinstance(v, str | Path)),
+        "device": optional(string()),
+    }
 
     model: Any
     pretrained: str | None
     device: str | None
     batch_size: int
-
-    def _check_params(self) -> None:
-        owner = type(self).__name__
-        if not isinstance(self.model, str | Path) or not str(self.model):
-            raise ParameterError(owner, "model", "the name of a model or the path of its folder", self.model)
-        check_integer(owner, "batch_size", self.batch_size, low=1)
-
-    def check_usable(self) -> None:
-        """As nothing is learned, to fit is to load the model and to try it."""
-        self.fit([])
-
-    def _fit(self, items: Sequence[Any], progress: Progress) -> None:
-        """Nothing is learned: the model is loaded and tried."""
-        self.__dict__.pop("_runtime", None)
-        self.problems_ = {}
-        progress(0, 1, "loading the model")
-        self.n_features_ = int(self._blank().shape[1])
-        progress(1, 1, "done")
-
-    @abstractmethod
-    def _blank(self) -> Single:
-        """The features of nothing, to see how many there are."""
 
     def _ready(self) -> None:
         self._clip()
@@ -86,14 +65,14 @@ class ClipEncoder(Encoder):
         return self._runtime
 
     def _run(self, tower: str, inputs: Any) -> Single:
-        """One tower on a batch that is always of the same size, rows scaled to length 1."""
+        """One tower on a batch, padded to a fixed size; rows scaled to length 1."""
         import torch
 
         clip, count = self._clip(), len(inputs)
         padded = torch.cat([inputs, inputs[:1].expand(self.batch_size - count, *inputs.shape[1:])])
         with torch.inference_mode():
-            found = getattr(clip.model, tower)(padded.to(clip.device))
-        return unit_rows(found[:count].float().cpu().numpy())
+            rows = getattr(clip.model, tower)(padded.to(clip.device))
+        return unit_rows(rows[:count].float().cpu().numpy())
 
 
 class ClipImageEncoder(ClipEncoder, ImageEncoder):
@@ -101,39 +80,39 @@ class ClipImageEncoder(ClipEncoder, ImageEncoder):
 
     Parameters
     ----------
-    model : a name that open_clip knows ("ViT-B-32", "ViT-B-16-SigLIP"), "hf-hub:owner/name", or a local folder with
-        open_clip_config.json and weights.
-    pretrained : a tag that open_clip knows for the model, or a checkpoint file; not used for hf-hub and folders.
-    device : "cpu", "cuda", ...; None for a GPU where there is one.
-    batch_size : images at once.
-    max_pixels : larger images are not decoded.
-    n_jobs : threads that prepare batches; None for one, as the model itself uses all cores.
+    model : str or Path, default="ViT-B-32"
+        A name that open_clip knows, "hf-hub:owner/name", or a local folder with open_clip_config.json and weights.
+    pretrained : str or None, default="laion2b_s34b_b79k"
+        A tag that open_clip knows for the model, or a checkpoint file; not used for hf-hub and folders.
+    device : str or None, default=None
+        "cpu", "cuda", ...; None for a GPU if there is one.
+    batch_size : int, default=16
+        Images per batch.
+    max_pixels : int, default=64_000_000
+        Larger images are not decoded.
+    n_jobs : int or None, default=None
+        Threads that prepare batches; None for one, as the model itself uses all cores.
+
+    References
+    ----------
+    Radford et al., Learning transferable visual models from natural language supervision, ICML 2021.
+
+    Examples
+    --------
+    >>> from fusehash import encoders
+    >>> encoders.make("clip", modality="image", device="cpu")
+    ClipImageEncoder(device='cpu')
     """
 
     name: ClassVar[str] = "clip"
     summary: ClassVar[str] = "pretrained CLIP or SigLIP, image tower"
 
     def __init__(
-        self,
-        *,
-        model: Any = MODEL,
-        pretrained: str | None = WEIGHTS,
-        device: str | None = None,
-        batch_size: int = 16,
-        max_pixels: int = MAX_PIXELS,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.model = model
-        self.pretrained = pretrained
-        self.device = device
-        self.batch_size = batch_size
-        self.max_pixels = max_pixels
-        self.n_jobs = n_jobs
-
-    def _check_params(self) -> None:
-        ClipEncoder._check_params(self)
-        ImageEncoder._check_params(self)
-        check_jobs(type(self).__name__, self.n_jobs)
+        self, *, model: Any = MODEL, pretrained: str | None = WEIGHTS, device: str | None = None, batch_size: int = 16,
+        max_pixels: int = MAX_PIXELS, n_jobs: int | None = None,
+    ) -> None:  # fmt: skip
+        self.model, self.pretrained, self.device, self.batch_size = model, pretrained, device, batch_size
+        self.max_pixels, self.n_jobs = max_pixels, n_jobs
 
     def _n_threads(self) -> int:
         return self.n_jobs or 1
@@ -143,18 +122,13 @@ class ClipImageEncoder(ClipEncoder, ImageEncoder):
 
         return self._run("encode_image", self._clip().preprocess(PIL.Image.new("RGB", (32, 32)))[None])
 
-    def _encode(self, items: Sequence[Any]) -> Batch:
-        import torch
-
-        opened, problems = self._each(items, self._features)
-        rows = np.full((len(items), self.n_features_), np.nan, dtype=np.float32)
-        good = [place for place, pixels in enumerate(opened) if pixels is not None]
-        if good:
-            rows[good] = self._run("encode_image", torch.stack([opened[place] for place in good]))
-        return rows, problems
-
     def _features(self, image: Image) -> Any:
         return self._clip().preprocess(image)
+
+    def _rows(self, features: list[Any]) -> Single:
+        import torch
+
+        return self._run("encode_image", torch.stack(features))
 
 
 class ClipTextEncoder(ClipEncoder, TextEncoder):
@@ -162,11 +136,16 @@ class ClipTextEncoder(ClipEncoder, TextEncoder):
 
     Parameters
     ----------
-    model : a name that open_clip knows ("ViT-B-32", "ViT-B-16-SigLIP"), "hf-hub:owner/name", or a local folder with
-        open_clip_config.json and weights.
-    pretrained : a tag that open_clip knows for the model, or a checkpoint file; not used for hf-hub and folders.
-    device : "cpu", "cuda", ...; None for a GPU where there is one.
-    batch_size : texts at once.
+    model, pretrained, device
+        As in `ClipImageEncoder`; give both encoders of a collection the same model.
+    batch_size : int, default=64
+        Texts per batch.
+
+    Examples
+    --------
+    >>> from fusehash import encoders
+    >>> encoders.make("clip", modality="text", device="cpu")
+    ClipTextEncoder(device='cpu')
     """
 
     name: ClassVar[str] = "clip"
@@ -175,10 +154,7 @@ class ClipTextEncoder(ClipEncoder, TextEncoder):
     def __init__(
         self, *, model: Any = MODEL, pretrained: str | None = WEIGHTS, device: str | None = None, batch_size: int = 64
     ) -> None:
-        self.model = model
-        self.pretrained = pretrained
-        self.device = device
-        self.batch_size = batch_size
+        self.model, self.pretrained, self.device, self.batch_size = model, pretrained, device, batch_size
 
     def _blank(self) -> Single:
         return self._features(["a"])
@@ -189,14 +165,8 @@ class ClipTextEncoder(ClipEncoder, TextEncoder):
 
 
 def load(model: Any, pretrained: str | None, device: str | None) -> Loaded:
-    """The model, from memory where it has been loaded before."""
-    try:
-        import open_clip
-        import torch
-    except ImportError as error:
-        raise DataError(
-            "The 'clip' encoders need the package open_clip_torch; pip install 'fusehash[clip]' brings it."
-        ) from error
+    """Load a model, or return it if it is still in memory."""
+    open_clip, torch = (require(package, "The encoder 'clip'") for package in ("open_clip", "torch"))
     where = device or ("cuda" if torch.cuda.is_available() else "cpu")
     name = str(model)
     if Path(name).is_dir():
@@ -211,14 +181,14 @@ def load(model: Any, pretrained: str | None, device: str | None) -> Loaded:
     with _LOCK:
         if key not in _LOADED:
             try:
-                # Without weights open_clip would go on with random ones; that must be an error.
+                # create_model would accept missing weights and return random ones; this raises.
                 net, preprocess = open_clip.create_model_from_pretrained(name, pretrained=weights, device=where)
                 tokenizer = open_clip.get_tokenizer(name)
-            except Exception as error:  # downloads, damaged files and unknown tags each raise their own
+            except Exception as error:  # downloads, damaged files and unknown tags raise different classes
                 reason = " ".join(str(error).split())[:200].rstrip(".")
-                told = str(model) if weights is None else f"{model} with weights {weights!r}"
+                title = str(model) if weights is None else f"{model} with weights {weights!r}"
                 raise DataError(
-                    f"The CLIP model {told} must be on this machine or be possible to download. It is not: {reason}."
+                    f"The CLIP model {title} must be on this machine or be possible to download. It is not: {reason}."
                 ) from error
             while len(_LOADED) >= _KEPT:
                 _LOADED.pop(next(iter(_LOADED)))

@@ -8,143 +8,150 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from fusehash.encoders import histograms, visual_words
-from fusehash.encoders.base import Batch, Encoder, Progress, Single, check_jobs, gather
+from fusehash.encoders import histograms
+from fusehash.encoders.base import Batch, Encoder, Progress, Single, spread
 from fusehash.encoders.reading import MAX_PIXELS, ImageError, open_image
 from fusehash.errors import DataError
-from fusehash.parameters import check_integer, resolve_seed, rng_for
+from fusehash.parameters import Rule, integer, resolve_seed, rng_for
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 SIDE = 224
 MIN_SIDE = 16
-FIT_IMAGES = 1000  # more do not change a vocabulary
+FIT_IMAGES = 1000  # more images do not change a vocabulary
 
 
 class ImageEncoder(Encoder):
-    """Base of the image encoders: opens each item, and tells of those that cannot be opened."""
+    """Base class of the image encoders: opens each item and reports those that cannot be opened."""
 
     modality: ClassVar[str] = "image"
+    PARAMETERS: ClassVar[dict[str, Rule]] = {"max_pixels": integer(1)}
 
     max_pixels: int
     n_jobs: int | None
 
-    def _check_params(self) -> None:
-        check_integer(type(self).__name__, "max_pixels", self.max_pixels, low=1)
-        check_jobs(type(self).__name__, self.n_jobs)
-
     def _encode(self, items: Sequence[Any]) -> Batch:
-        rows, problems = self._each(items, self._features)
-        return gather(rows, self.n_features_, problems)
+        results, problems = self._each(items, self._features)
+        positions = [position for position, result in enumerate(results) if result is not None]
+        rows = self._rows([results[position] for position in positions]) if positions else None
+        return spread(rows, self.n_features_, positions, len(items)), problems
 
     def _each(self, items: Sequence[Any], work: Callable[[Image], Any]) -> tuple[list[Any], dict[int, str]]:
-        """work(image) for every item; None and a sentence for those that cannot be opened."""
+        """work(image) for every item; None and a reason for those that cannot be opened."""
         results, problems = [], {}
-        for place, item in enumerate(items):
+        for position, item in enumerate(items):
             try:
                 results.append(work(open_image(item, max_pixels=self.max_pixels, side=self._decode_side)))
             except ImageError as error:  # noqa: PERF203  (decoding an image takes a thousand times longer)
                 results.append(None)
-                problems[place] = str(error)
+                problems[position] = str(error)
             except MemoryError:
                 results.append(None)
-                problems[place] = "The image must fit into memory. It does not."
+                problems[position] = "The image must fit into memory. It does not."
         return results, problems
 
     @property
     def _decode_side(self) -> int | None:
-        """JPEG files may be decoded at a fraction of their size, neither side below this one."""
+        """JPEG files may be decoded at a fraction of their size, with neither side below this one."""
         return None
 
     @abstractmethod
-    def _features(self, image: Image) -> Single:
-        """The features of one image."""
+    def _features(self, image: Image) -> Any:
+        """What is computed from one image alone."""
+
+    def _rows(self, features: list[Any]) -> Any:
+        """The rows of several images, from what `_features` computed of each."""
+        return np.stack(features)
 
 
 class SiftEncoder(ImageEncoder):
     """Bag of visual words: how often each of `n_words` typical SIFT descriptors occurs. Rows sum to 1.
 
-    The words are k-means centers of descriptors from up to 1,000 of the images; 128 of them are what the image view of
-    the Wiki data set is made of. An image without any keypoint gets the same share for every word.
+    The words are k-means centers of descriptors from up to 1,000 of the images. The image view of the Wiki dataset
+    has 128 of them. An image without keypoints gets the same share for every word.
 
     Parameters
     ----------
-    n_words : size of the vocabulary; fewer are learned where the images do not have as many different descriptors.
-    n_keypoints : the strongest keypoints that are kept of each image.
-    side : images are brought to this length of their longer side first.
-    max_pixels : larger images are not decoded.
-    random_state : seed.
-    n_jobs : threads; None for all cores. The features do not depend on it.
+    n_words : int, default=128
+        Size of the vocabulary; smaller if the images have fewer distinct descriptors.
+    n_keypoints : int, default=300
+        Number of the strongest keypoints that are used per image.
+    side : int, default=224
+        Images are first resized to this length of their longer side.
+    max_pixels : int, default=64_000_000
+        Larger images are not decoded.
+    random_state : int, Generator or None, default=0
+        Seed.
+    n_jobs : int or None, default=None
+        Number of threads; None for all cores. The features do not depend on it.
 
     Attributes
     ----------
-    words_ : (n_words, 128) float32, the vocabulary.
+    words_ : ndarray of shape (n_words, 128), float32
+        The vocabulary.
+
+    References
+    ----------
+    Lowe, Distinctive image features from scale-invariant keypoints, IJCV 2004. Sivic and Zisserman, Video Google,
+    ICCV 2003. Arandjelovic and Zisserman, Three things everyone should know (RootSIFT), CVPR 2012.
+
+    Examples
+    --------
+    >>> from fusehash import encoders
+    >>> encoders.make("sift", n_words=64)
+    SiftEncoder(n_words=64)
     """
 
     name: ClassVar[str] = "sift"
     summary: ClassVar[str] = "bag of SIFT visual words, as in the Wiki data set"
+    PARAMETERS: ClassVar[dict[str, Rule]] = {
+        "n_words": integer(1), "n_keypoints": integer(1), "side": integer(MIN_SIDE)
+    }  # fmt: skip
 
     words_: Single
 
     def __init__(
-        self,
-        *,
-        n_words: int = 128,
-        n_keypoints: int = 300,
-        side: int = SIDE,
-        max_pixels: int = MAX_PIXELS,
-        random_state: Any = 0,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.n_words = n_words
-        self.n_keypoints = n_keypoints
-        self.side = side
-        self.max_pixels = max_pixels
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+        self, *, n_words: int = 128, n_keypoints: int = 300, side: int = SIDE, max_pixels: int = MAX_PIXELS,
+        random_state: Any = 0, n_jobs: int | None = None,
+    ) -> None:  # fmt: skip
+        self.n_words, self.n_keypoints, self.side, self.max_pixels = n_words, n_keypoints, side, max_pixels
+        self.random_state, self.n_jobs = random_state, n_jobs
 
     def check_usable(self) -> None:
-        """Needs OpenCV whatever the images are."""
+        """Raise if a parameter is wrong or OpenCV is not installed."""
         self._check_params()
-        visual_words.sift_module()
-
-    def _check_params(self) -> None:
-        super()._check_params()
-        owner = type(self).__name__
-        check_integer(owner, "n_words", self.n_words, low=1)
-        check_integer(owner, "n_keypoints", self.n_keypoints, low=1)
-        check_integer(owner, "side", self.side, low=MIN_SIDE)
+        histograms.opencv()
 
     def _fit(self, items: Sequence[Any], progress: Progress) -> None:
-        visual_words.sift_module()
+        histograms.opencv()
         seed = resolve_seed(self.random_state)
         chosen = self._chosen(len(items), seed)
         self.problems_ = {}
         sampled: list[Single] = []
-        picked = [items[place] for place in chosen]
 
-        def work(some: Sequence[Any]) -> tuple[list[Any], dict[int, str]]:
-            return self._each(some, lambda image: self._sample(image, seed))
+        def work(batch: Sequence[Any]) -> tuple[list[Any], dict[int, str]]:
+            return self._each(batch, lambda image: self._sample(image, seed))
 
-        for start, (found, problems) in self._batches(work, picked, progress, "learning visual words"):
-            sampled += [part for part in found if part is not None]
-            self.problems_.update({int(chosen[start + place]): told for place, told in problems.items()})
+        images = [items[position] for position in chosen]
+        for start, (descriptors, problems) in self._batches(work, images, progress, "learning visual words"):
+            sampled += [part for part in descriptors if part is not None]
+            self.problems_.update({int(chosen[start + position]): why for position, why in problems.items()})
         if not sampled:
             first = next(iter(self.problems_.values()), "There are none.")
             raise DataError(f"{type(self).__name__} needs at least one image that can be read. {first}")
-        self.words_ = visual_words.learn_words(np.vstack(sampled), self.n_words, seed)
+        self.words_ = histograms.learn_words(np.vstack(sampled), self.n_words, seed)
         self.n_features_ = self._width()
 
     def _chosen(self, n_items: int, seed: int) -> list[int]:
-        """The images to learn from, in the order they came."""
+        """Positions of the images to learn from, in order."""
         if n_items <= FIT_IMAGES:
             return list(range(n_items))
-        return [int(place) for place in np.sort(rng_for(seed, "images").permutation(n_items)[:FIT_IMAGES])]
+        return [int(position) for position in np.sort(rng_for(seed, "images").permutation(n_items)[:FIT_IMAGES])]
 
     def _sample(self, image: Image, seed: int) -> Single:
         small = self._working_size(image).convert("L")
-        return visual_words.sample(visual_words.descriptors(small, self.n_keypoints), seed)
+        return histograms.sample(histograms.descriptors(small, self.n_keypoints), seed)
 
     def _width(self) -> int:
         if not len(self.words_):
@@ -152,7 +159,8 @@ class SiftEncoder(ImageEncoder):
         return len(self.words_)
 
     def _check_state(self) -> None:
-        if self.words_.ndim != 2 or self.words_.shape[1] != visual_words.WIDTH or self.n_features_ != self._width():
+        shape = self.words_.shape
+        if len(shape) != 2 or shape[1] != histograms.DESCRIPTOR or self.n_features_ != self._width():
             raise ValueError("the vocabulary has another shape")
 
     @property
@@ -160,7 +168,7 @@ class SiftEncoder(ImageEncoder):
         return 2 * self.side
 
     def _working_size(self, image: Image) -> Image:
-        """The longer side as asked for, the shorter in proportion, but never too thin to look at."""
+        """The image with its longer side at `side`, the shorter in proportion but at least MIN_SIDE."""
         from PIL.Image import Resampling
 
         scale = self.side / max(image.size)
@@ -171,54 +179,53 @@ class SiftEncoder(ImageEncoder):
         return self._words(self._working_size(image).convert("L")).astype(np.float32)
 
     def _words(self, gray: Image) -> Any:
-        return visual_words.histogram(visual_words.descriptors(gray, self.n_keypoints), self.words_)
+        return histograms.word_counts(histograms.descriptors(gray, self.n_keypoints), self.words_)
 
 
 class ClassicalEncoder(SiftEncoder):
-    """Color, gradient and texture histograms and a bag of SIFT visual words, side by side.
+    """Color, gradient and texture histograms and a bag of SIFT visual words, next to each other.
 
-    Each of the four blocks is a histogram h with sum 1 and stands as sqrt(h) / 2, so that every row has length 1 and
-    Euclidean distance is the Hellinger distance of the histograms, all four weighing the same.
+    Each of the four blocks is a histogram h with sum 1 and enters as sqrt(h) / 2. So every row has length 1, Euclidean
+    distance is the Hellinger distance of the histograms, and all four have the same weight.
 
     Parameters
     ----------
-    n_words : size of the vocabulary; fewer are learned where the images do not have as many different descriptors.
-    n_keypoints : the strongest keypoints that are kept of each image.
-    side : images are brought to this length of their longer side first.
-    max_pixels : larger images are not decoded.
-    random_state : seed.
-    n_jobs : threads; None for all cores. The features do not depend on it.
+    n_words : int, default=256
+        Size of the vocabulary; smaller if the images have fewer distinct descriptors.
+    n_keypoints, side, max_pixels, random_state, n_jobs
+        As in `SiftEncoder`.
 
     Attributes
     ----------
-    words_ : (n_words, 128) float32, the vocabulary; empty, and its block left out, where no image has a keypoint.
+    words_ : ndarray of shape (n_words, 128), float32
+        The vocabulary. If no image has a keypoint it is empty and its block is left out.
+
+    References
+    ----------
+    Dalal and Triggs, Histograms of oriented gradients, CVPR 2005. Ojala et al., Local binary patterns, TPAMI 2002.
+
+    Examples
+    --------
+    >>> from fusehash import encoders
+    >>> encoders.make("classical", side=72)
+    ClassicalEncoder(side=72)
     """
 
     name: ClassVar[str] = "classical"
     summary: ClassVar[str] = "color, gradient and texture histograms and SIFT visual words"
 
-    def check_usable(self) -> None:
-        """The parameters alone: the default is there also where nobody has images, nor OpenCV."""
-        self._check_params()
-
     def __init__(
-        self,
-        *,
-        n_words: int = 256,
-        n_keypoints: int = 300,
-        side: int = SIDE,
-        max_pixels: int = MAX_PIXELS,
-        random_state: Any = 0,
-        n_jobs: int | None = None,
-    ) -> None:
+        self, *, n_words: int = 256, n_keypoints: int = 300, side: int = SIDE, max_pixels: int = MAX_PIXELS,
+        random_state: Any = 0, n_jobs: int | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(
-            n_words=n_words,
-            n_keypoints=n_keypoints,
-            side=side,
-            max_pixels=max_pixels,
-            random_state=random_state,
-            n_jobs=n_jobs,
-        )
+            n_words=n_words, n_keypoints=n_keypoints, side=side, max_pixels=max_pixels,
+            random_state=random_state, n_jobs=n_jobs,
+        )  # fmt: skip
+
+    def check_usable(self) -> None:
+        """Raise if a parameter is wrong. As the default of collections without images too, it may lack OpenCV."""
+        self._check_params()
 
     def _width(self) -> int:
         return histograms.N_COLOR + histograms.N_GRADIENT + histograms.N_TEXTURE + len(self.words_)

@@ -1,26 +1,25 @@
 """Any image or text encoder in the ONNX format, from a local file, through onnxruntime.
 
-Batches always have the same shape (the last one is padded) and run on one thread each, several side by side, so that a
-row comes out the same whatever stands beside it.
+All batches have the same shape (the last one is padded) and run on one thread each, several at a time, so that a row
+does not depend on the other rows.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from fusehash.encoders.base import Batch, Encoder, Progress, Single, check_jobs
+from fusehash.encoders.base import PretrainedEncoder, Progress, Single, unit_rows
 from fusehash.encoders.images import ImageEncoder
-from fusehash.encoders.onnx_files import digest, load_tokenizer, session
-from fusehash.encoders.pixels import check_three, normalized_pixels, unit_rows
 from fusehash.encoders.reading import MAX_PIXELS
 from fusehash.encoders.texts import TextEncoder
 from fusehash.errors import DataError, ParameterError
-from fusehash.parameters import check_integer
+from fusehash.extras import require
+from fusehash.parameters import Rule, flag, integer, optional, real, sequence, string
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -31,8 +30,20 @@ INTEGERS = {"tensor(int64)": np.int64, "tensor(int32)": np.int32}
 FLOATS = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
 
 
-class OnnxEncoder(Encoder):
+def _path(what: str) -> Rule:
+    return Rule(f"the path of {what}", lambda value: isinstance(value, str | Path))
+
+
+def _per_color(number: Rule, what: str) -> Rule:
+    return Rule(f"three finite {what}", lambda value: sequence(number, "").accepts(value) and len(value) == 3)
+
+
+class OnnxEncoder(PretrainedEncoder):
     """What image and text encoders in the ONNX format share: the file, its session, its output."""
+
+    PARAMETERS: ClassVar[dict[str, Rule]] = {
+        "path": _path("an ONNX file"), "output": optional(string()), "normalize": flag()
+    }  # fmt: skip
 
     path: Any
     output: str | None
@@ -41,75 +52,55 @@ class OnnxEncoder(Encoder):
     n_jobs: int | None
     digest_: str
 
-    def _check_params(self) -> None:
-        owner = type(self).__name__
-        if not isinstance(self.path, str | Path):
-            raise ParameterError(owner, "path", "the path of an ONNX file", self.path)
-        check_integer(owner, "batch_size", self.batch_size, low=1)
-        check_jobs(owner, self.n_jobs)
-
-    def check_usable(self) -> None:
-        """As nothing is learned, to fit is to load the model and to try it."""
-        self.fit([])
-
     def _fit(self, items: Sequence[Any], progress: Progress) -> None:
-        """Nothing is learned: the file is opened and tried."""
-        self.__dict__.pop("_runtime", None)
-        self.problems_ = {}
-        progress(0, 1, "loading the model")
         self.digest_ = digest(Path(self.path))
-        self.n_features_ = int(self._run(self._blank()).shape[1])
-        progress(1, 1, "done")
-
-    @abstractmethod
-    def _blank(self) -> dict[str, Any]:
-        """A batch of nothing, to see what comes out."""
+        super()._fit(items, progress)
 
     def _session(self) -> Any:
         if not hasattr(self, "_runtime"):
             path = Path(self.path)
             if hasattr(self, "digest_") and digest(path) != self.digest_:
                 raise DataError(f"'{path}' must be the model that the encoder was made with. It has changed.")
-            self._runtime = session(path)
-        return self._runtime
+            self._runtime = self._load(path)
+        return self._runtime[0]
+
+    def _load(self, path: Path) -> tuple[Any, ...]:
+        return (session(path),)
 
     def _ready(self) -> None:
         self._session()
 
     def _batch_rows(self) -> int:
-        return self._rows()
-
-    def _rows(self) -> int:
-        """Rows of a batch: what the model was made for, or `batch_size` where it takes any number."""
+        """Rows per batch: the number that the model fixes, or `batch_size` if it takes any."""
         fixed = self._session().get_inputs()[0].shape[0]
         return fixed if isinstance(fixed, int) and fixed > 0 else self.batch_size
 
     def _run(self, feed: dict[str, Any]) -> Single:
-        """The output as one row an item: tokens or places are averaged."""
+        """The output as one row per item: the mean over tokens or positions."""
         from onnxruntime.capi import onnxruntime_pybind11_state as state
 
-        known = [each.name for each in self._session().get_outputs()]
-        name = known[0] if self.output is None else self.output
-        if name not in known:
-            raise ParameterError(type(self).__name__, "output", f"one of {', '.join(map(repr, known))}", self.output)
+        names = [each.name for each in self._session().get_outputs()]
+        name = names[0] if self.output is None else self.output
+        if name not in names:
+            raise ParameterError(type(self).__name__, "output", f"one of {', '.join(map(repr, names))}", self.output)
         try:
-            (found,) = self._session().run([name], feed)
+            (values,) = self._session().run([name], feed)
         except (state.Fail, state.InvalidArgument, state.RuntimeException) as error:
             reason = str(error).splitlines()[0][:200]
             raise DataError(f"'{self.path}' must accept what {type(self).__name__} gives it. {reason}") from error
-        found = np.asarray(found, dtype=np.float32)
-        if found.ndim == 3:
-            mask = feed.get("attention_mask", np.ones(found.shape[:2]))[..., None].astype(np.float32)
-            found = (found * mask).sum(axis=1) / np.maximum(mask.sum(axis=1), 1.0)
-        elif found.ndim == 4:
-            found = found.mean(axis=(2, 3))
-        if found.ndim != 2:
-            raise DataError(f"Output '{name}' of '{self.path}' must have 2 to 4 dimensions. It has {found.ndim}.")
-        return unit_rows(found) if self.normalize else found
+        values = np.asarray(values, dtype=np.float32)
+        if values.ndim == 3:
+            mask = feed.get("attention_mask", np.ones(values.shape[:2]))[..., None].astype(np.float32)
+            values = (values * mask).sum(axis=1) / np.maximum(mask.sum(axis=1), 1.0)
+        elif values.ndim == 4:
+            values = values.mean(axis=(2, 3))
+        if values.ndim != 2:
+            raise DataError(f"Output '{name}' of '{self.path}' must have 2 to 4 dimensions. It has {values.ndim}.")
+        return unit_rows(values) if self.normalize else values
 
     def _in_batches(self, columns: dict[str, Any]) -> Single:
-        """Run any number of rows, always in batches of the same size."""
-        rows, total = self._rows(), len(next(iter(columns.values())))
+        """Run any number of rows in batches of one size."""
+        rows, total = self._batch_rows(), len(next(iter(columns.values())))
         parts = []
         for start in range(0, total, rows):
             some = {name: values[start : start + rows] for name, values in columns.items()}
@@ -123,72 +114,61 @@ class OnnxEncoder(Encoder):
 
 
 class OnnxImageEncoder(OnnxEncoder, ImageEncoder):
-    """An image encoder in the ONNX format: one input (rows, 3, size, size), one vector an image.
+    """An image encoder in the ONNX format: one input (rows, 3, size, size), one vector per image.
 
-    The shorter side is brought to `size`, the middle is cut out, values in 0..1 become (x - mean) / std.
+    The shorter side is resized to `size`, the center is cropped, and values x in 0..1 become (x - mean) / std.
 
     Parameters
     ----------
-    path : the ONNX file.
-    size : side of the square that the model takes.
-    mean, std : of red, green and blue; those of ImageNet unless told.
-    output : name of the output; None for the first.
-    normalize : scale every row to length 1.
-    batch_size : images at once, where the model does not fix it.
-    max_pixels : larger images are not decoded.
-    n_jobs : threads; None for all cores. The features do not depend on it.
+    path : str or Path
+        The ONNX file.
+    size : int, default=224
+        Side of the square that the model takes.
+    mean, std : sequence of 3 floats
+        Of red, green and blue; by default those of ImageNet.
+    output : str or None, default=None
+        Name of the output; None for the first.
+    normalize : bool, default=True
+        Scale every row to length 1.
+    batch_size : int, default=8
+        Images per batch, if the model does not fix it.
+    max_pixels : int, default=64_000_000
+        Larger images are not decoded.
+    n_jobs : int or None, default=None
+        Number of threads; None for all cores. The features do not depend on it.
+
+    Examples
+    --------
+    >>> from fusehash import encoders
+    >>> encoders.make("onnx", modality="image", path="model.onnx")
+    OnnxImageEncoder(path='model.onnx')
     """
 
     name: ClassVar[str] = "onnx"
     summary: ClassVar[str] = "an image encoder from a local ONNX file"
+    PARAMETERS: ClassVar[dict[str, Rule]] = {
+        "size": integer(1),
+        "mean": _per_color(real(-np.inf), "numbers"),
+        "std": _per_color(real(strict=True), "positive numbers"),
+    }
 
     def __init__(
-        self,
-        *,
-        path: Any = None,
-        size: int = 224,
-        mean: Any = IMAGENET_MEAN,
-        std: Any = IMAGENET_STD,
-        output: str | None = None,
-        normalize: bool = True,
-        batch_size: int = 8,
-        max_pixels: int = MAX_PIXELS,
+        self, *, path: Any = None, size: int = 224, mean: Any = IMAGENET_MEAN, std: Any = IMAGENET_STD,
+        output: str | None = None, normalize: bool = True, batch_size: int = 8, max_pixels: int = MAX_PIXELS,
         n_jobs: int | None = None,
-    ) -> None:
-        self.path = path
-        self.size = size
-        self.mean = mean
-        self.std = std
-        self.output = output
-        self.normalize = normalize
-        self.batch_size = batch_size
-        self.max_pixels = max_pixels
-        self.n_jobs = n_jobs
+    ) -> None:  # fmt: skip
+        self.path, self.size, self.mean, self.std, self.output = path, size, mean, std, output
+        self.normalize, self.batch_size, self.max_pixels, self.n_jobs = normalize, batch_size, max_pixels, n_jobs
 
-    def _check_params(self) -> None:
-        OnnxEncoder._check_params(self)
-        ImageEncoder._check_params(self)
-        check_integer(type(self).__name__, "size", self.size, low=1)
-        check_three(type(self).__name__, "mean", self.mean)
-        check_three(type(self).__name__, "std", self.std, positive=True)
-
-    def _blank(self) -> dict[str, Any]:
-        return self._feed(np.zeros((self._rows(), 3, self.size, self.size), dtype=np.float32))
+    def _blank(self) -> Single:
+        return self._run(self._feed(np.zeros((self._batch_rows(), 3, self.size, self.size), dtype=np.float32)))
 
     def _feed(self, pixels: Single) -> dict[str, Any]:
         inputs = self._session().get_inputs()
         if len(inputs) != 1 or inputs[0].type not in FLOATS or len(inputs[0].shape) != 4:
-            found = ", ".join(f"{each.name} {each.type} {each.shape}" for each in inputs)
-            raise DataError(f"'{self.path}' must take one input of floats (rows, 3, height, width). Got {found}.")
+            got = ", ".join(f"{each.name} {each.type} {each.shape}" for each in inputs)
+            raise DataError(f"'{self.path}' must take one input of floats (rows, 3, height, width). Got {got}.")
         return {inputs[0].name: pixels.astype(FLOATS[inputs[0].type])}
-
-    def _encode(self, items: Sequence[Any]) -> Batch:
-        opened, problems = self._each(items, self._features)
-        rows = np.full((len(items), self.n_features_), np.nan, dtype=np.float32)
-        good = [place for place, pixels in enumerate(opened) if pixels is not None]
-        if good:
-            rows[good] = self._in_batches(self._feed(np.stack([opened[place] for place in good])))
-        return rows, problems
 
     @property
     def _decode_side(self) -> int:
@@ -197,83 +177,115 @@ class OnnxImageEncoder(OnnxEncoder, ImageEncoder):
     def _features(self, image: Image) -> Single:
         return normalized_pixels(image, self.size, self.mean, self.std)
 
+    def _rows(self, features: list[Any]) -> Single:
+        return self._in_batches(self._feed(np.stack(features)))
+
 
 class OnnxTextEncoder(OnnxEncoder, TextEncoder):
-    """A text encoder in the ONNX format: token numbers in, one vector a text (or one a token, which are averaged).
+    """A text encoder in the ONNX format: token numbers in, one vector per text or per token.
+
+    Vectors of tokens are averaged.
 
     Parameters
     ----------
-    path : the ONNX file; its inputs are among input_ids, attention_mask and token_type_ids.
-    tokenizer : the tokenizer.json that belongs to it.
-    max_length : texts are cut and padded to as many tokens.
-    output : name of the output; None for the first.
-    normalize : scale every row to length 1.
-    batch_size : texts at once, where the model does not fix it.
-    n_jobs : threads; None for all cores. The features do not depend on it.
+    path : str or Path
+        The ONNX file; its inputs are among input_ids, attention_mask and token_type_ids.
+    tokenizer : str or Path
+        The tokenizer.json that belongs to it.
+    max_length : int, default=64
+        Texts are cut or padded to this many tokens.
+    output, normalize, batch_size, n_jobs
+        As in `OnnxImageEncoder`.
+
+    Examples
+    --------
+    >>> from fusehash import encoders
+    >>> encoders.make("onnx", modality="text", path="model.onnx", tokenizer="tokenizer.json")
+    OnnxTextEncoder(path='model.onnx', tokenizer='tokenizer.json')
     """
 
     name: ClassVar[str] = "onnx"
     summary: ClassVar[str] = "a text encoder from a local ONNX file and its tokenizer.json"
+    PARAMETERS: ClassVar[dict[str, Rule]] = {"tokenizer": _path("a tokenizer.json"), "max_length": integer(1)}
 
     def __init__(
-        self,
-        *,
-        path: Any = None,
-        tokenizer: Any = None,
-        max_length: int = 64,
-        output: str | None = None,
-        normalize: bool = True,
-        batch_size: int = 8,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.path = path
-        self.tokenizer = tokenizer
-        self.max_length = max_length
-        self.output = output
-        self.normalize = normalize
-        self.batch_size = batch_size
-        self.n_jobs = n_jobs
+        self, *, path: Any = None, tokenizer: Any = None, max_length: int = 64, output: str | None = None,
+        normalize: bool = True, batch_size: int = 8, n_jobs: int | None = None,
+    ) -> None:  # fmt: skip
+        self.path, self.tokenizer, self.max_length, self.output = path, tokenizer, max_length, output
+        self.normalize, self.batch_size, self.n_jobs = normalize, batch_size, n_jobs
 
-    def _check_params(self) -> None:
-        super()._check_params()
-        if not isinstance(self.tokenizer, str | Path):
-            raise ParameterError(type(self).__name__, "tokenizer", "the path of a tokenizer.json", self.tokenizer)
-        check_integer(type(self).__name__, "max_length", self.max_length, low=1)
+    def _load(self, path: Path) -> tuple[Any, ...]:
+        return session(path), load_tokenizer(Path(self.tokenizer), self.max_length)
 
-    def _fit(self, items: Sequence[Any], progress: Progress) -> None:
-        self.__dict__.pop("_tokens", None)
-        super()._fit(items, progress)
-
-    def _ready(self) -> None:
-        super()._ready()
-        self._tokenizer()
-
-    def _blank(self) -> dict[str, Any]:
-        return self._feed(["a"] * self._rows())
+    def _blank(self) -> Single:
+        return self._run(self._feed(["a"] * self._batch_rows()))
 
     def _features(self, texts: list[str]) -> Single:
         return self._in_batches(self._feed(texts))
 
     def _feed(self, texts: list[str]) -> dict[str, Any]:
-        encoded = self._tokenizer().encode_batch([text.encode("utf-8", "replace").decode() for text in texts])
+        session, tokenizer = self._session(), self._runtime[1]
+        encoded = tokenizer.encode_batch([text.encode("utf-8", "replace").decode() for text in texts])
         columns = {
             "input_ids": [each.ids for each in encoded],
             "attention_mask": [each.attention_mask for each in encoded],
             "token_type_ids": [each.type_ids for each in encoded],
         }
-        inputs = {each.name: each.type for each in self._session().get_inputs()}
+        inputs = {each.name: each.type for each in session.get_inputs()}
         if "input_ids" not in inputs or any(name not in columns for name in inputs):
-            found = ", ".join(inputs)
-            raise DataError(f"'{self.path}' must take inputs among {', '.join(TEXT_INPUTS)}. Got {found}.")
+            raise DataError(f"'{self.path}' must take inputs among {', '.join(TEXT_INPUTS)}. Got {', '.join(inputs)}.")
         return {name: np.array(columns[name], dtype=INTEGERS.get(kind, np.int64)) for name, kind in inputs.items()}
 
-    def _tokenizer(self) -> Any:
-        if not hasattr(self, "_tokens"):
-            self._tokens = load_tokenizer(Path(self.tokenizer), self.max_length)
-        return self._tokens
 
-    def __getstate__(self) -> dict[str, Any]:
-        """See Encoder: the tokenizer is loaded again, too."""
-        state = super().__getstate__()
-        state.pop("_tokens", None)
-        return state
+def normalized_pixels(image: Image, size: int, mean: Any, std: Any) -> Single:
+    """(3, size, size): shorter side to `size`, center cropped, (x - mean) / std of values x in 0..1."""
+    from PIL.Image import Resampling
+
+    # Crop the largest centered square, then resize: same pixels as the other order, and thin images stay small.
+    side = min(image.size)
+    left, top = (image.width - side) / 2, (image.height - side) / 2
+    square = image.resize((size, size), Resampling.BICUBIC, box=(left, top, left + side, top + side))
+    values = np.asarray(square, dtype=np.float32) / np.float32(255.0)
+    centered = (values - np.asarray(mean, dtype=np.float32)) / np.asarray(std, dtype=np.float32)
+    return np.ascontiguousarray(centered.transpose(2, 0, 1))
+
+
+def session(path: Path) -> Any:
+    """An onnxruntime session on the CPU with one thread per run."""
+    onnxruntime = require("onnxruntime", "The encoder 'onnx'")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    try:
+        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # one class per kind of damage
+        raise DataError(f"'{path}' must be an ONNX model. {str(error).splitlines()[0][:200]}") from error
+
+
+def load_tokenizer(path: Path, max_length: int) -> Any:
+    """The tokenizer of a tokenizer.json; cuts or pads every text to `max_length` tokens."""
+    tokenizers = require("tokenizers", "The encoder 'onnx' for texts")
+    if not path.is_file():
+        raise DataError(f"'{path}' must be a tokenizer.json. There is no such file.")
+    try:
+        tokenizer = tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:  # the package raises plain Exception
+        raise DataError(f"'{path}' must be a tokenizer.json. {str(error).splitlines()[0][:200]}") from error
+    padding = tokenizer.padding or {}
+    pad = padding.get("pad_token") or next((t for t in ("[PAD]", "<pad>") if tokenizer.token_to_id(t) is not None), "")
+    number = padding.get("pad_id", tokenizer.token_to_id(pad) or 0)
+    tokenizer.enable_padding(pad_id=number, pad_token=pad or "[PAD]", length=max_length)
+    tokenizer.enable_truncation(max_length)
+    return tokenizer
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file, to notice that another model has taken its name."""
+    if not path.is_file():
+        raise DataError(f"'{path}' must be an ONNX model. There is no such file.")
+    checksum = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            checksum.update(chunk)
+    return checksum.hexdigest()

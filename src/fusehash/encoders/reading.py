@@ -1,4 +1,4 @@
-"""Images from anywhere, safely: size checked before decoding, turned upright, always RGB; else one clear sentence."""
+"""Open images safely: size checked before decoding, turned upright, always RGB; one clear sentence otherwise."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from fusehash.errors import DataError
+from fusehash.extras import require
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -27,16 +28,26 @@ class ImageError(DataError):
 
 
 def open_image(source: ImageLike, *, max_pixels: int = MAX_PIXELS, side: int | None = None) -> Image:
-    """The image as RGB, upright as its EXIF data say; the first frame of an animation; on white where transparent.
+    """Open an image as RGB: upright according to EXIF, first frame of an animation, transparency on white.
 
     Parameters
     ----------
-    source : a path, the bytes of a file, or a PIL image. Files may be JPEG, PNG, GIF, WEBP, BMP or TIFF.
-    max_pixels : larger images are refused before they are decoded.
-    side : where given, a JPEG may be decoded at a fraction of its size, neither side below this one. It saves most of
-        the time that a photo takes.
+    source : str, Path, bytes or PIL.Image.Image
+        A path, the bytes of a file, or an image. Files may be JPEG, PNG, GIF, WEBP, BMP or TIFF.
+    max_pixels : int
+        Larger images are rejected before they are decoded.
+    side : int, optional
+        Allows JPEG files to be decoded at a fraction of their size with neither side below this one, which saves most
+        of the time that a photo takes.
+
+    Raises
+    ------
+    ImageError
+        If the image cannot be read.
+    MissingPackageError
+        If Pillow is not installed.
     """
-    module = _pillow()
+    module = require("PIL.Image", "Reading images")
     if isinstance(source, module.Image):
         return _decoded(source, "The image", max_pixels, None)
     name, file = _opened(source)
@@ -54,21 +65,13 @@ def open_image(source: ImageLike, *, max_pixels: int = MAX_PIXELS, side: int | N
 
 
 def thumbnail(image: Image, side: int = 256) -> bytes:
-    """A JPEG no wider and no higher than `side`, without EXIF data."""
+    """A JPEG of at most `side` x `side` pixels, without EXIF data."""
     small = image.convert("RGB")
     small.thumbnail((side, side))
     small.info.clear()
     buffer = BytesIO()
     small.save(buffer, "JPEG", quality=THUMBNAIL_QUALITY)
     return buffer.getvalue()
-
-
-def _pillow() -> Any:
-    try:
-        import PIL.Image
-    except ImportError as error:
-        raise DataError("Reading images needs the package pillow; pip install 'fusehash[images]' brings it.") from error
-    return PIL.Image
 
 
 def _opened(source: Any) -> tuple[str, Any]:
@@ -82,9 +85,9 @@ def _opened(source: Any) -> tuple[str, Any]:
     path = Path(source)
     name = repr(str(path))  # names can hold anything
     try:
-        if not path.is_file():  # a pipe or a device could block for ever
-            told = "It is no file" if path.exists() else "There is no such file"
-            raise ImageError(f"{name} must be an image file. {told}.")
+        if not path.is_file():  # a pipe or a device could block forever
+            reason = "It is no file" if path.exists() else "There is no such file"
+            raise ImageError(f"{name} must be an image file. {reason}.")
         if path.stat().st_size == 0:
             raise ImageError(f"{name} must have content. It is empty.")
         return name, path.open("rb")
@@ -111,12 +114,12 @@ def _decoded(image: Image, name: str, max_pixels: int, side: int | None) -> Imag
 
 
 def _upright(image: Image) -> Image:
-    """Turned and mirrored as EXIF says. Asked after loading, as TIFF files are turned then."""
+    """Turn and mirror as EXIF says. Call it after loading, which already turns TIFF files."""
     from PIL.Image import Transpose
 
     try:
         orientation = image.getexif().get(ORIENTATION)
-    except Exception:  # damaged EXIF data: viewers show such an image as it lies
+    except Exception:  # damaged EXIF data: leave the image as it is stored
         return image
     how = {
         2: Transpose.FLIP_LEFT_RIGHT,
@@ -141,14 +144,14 @@ def _to_rgb(image: Image) -> Image:
         image = PIL.Image.alpha_composite(white, image)
     plain = image.convert("RGB")
     if plain is image or plain.info:
-        plain = plain.copy()  # the caller's own image stays as it is
+        plain = plain.copy()  # do not change the caller's image
         plain.info.clear()  # no EXIF data that would turn it twice
         plain.getexif().clear()
     return plain
 
 
 def _to_bytes(values: Any, *, whole: bool) -> Any:
-    """Deep gray values to 0..255. Their scale is not told by the file: the smallest usual one that holds them all."""
+    """Deep gray values to 0..255. Files do not say their scale: take the smallest usual one that holds them all."""
     # 16-bit files come as "I;16"; dividing by 257 maps 65,535 to 255.
     numbers = np.nan_to_num(np.asarray(values, dtype=np.float64), nan=0.0, posinf=0.0, neginf=0.0).clip(0)
     if values.dtype.itemsize == 2:
@@ -161,8 +164,8 @@ def _to_bytes(values: Any, *, whole: bool) -> Any:
 
 
 def _reason(error: BaseException) -> str:
-    """A short reason; never a whole dump of what was read."""
+    """A short reason, never a dump of the content."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    told = " ".join(str(error).split()).rstrip(".")
-    return told[:120] if told else type(error).__name__
+    reason = " ".join(str(error).split()).rstrip(".")
+    return reason[:120] if reason else type(error).__name__

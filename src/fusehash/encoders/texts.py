@@ -1,4 +1,4 @@
-"""Text features that need no download: tf-idf of words and character n-grams, cut to a few hundred numbers."""
+"""Text features that need no download: tf-idf of words and character n-grams, and topics."""
 
 from __future__ import annotations
 
@@ -9,40 +9,45 @@ from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.special import psi
 
-from fusehash.encoders.base import Batch, Encoder, Progress, Single
+from fusehash.encoders.base import Batch, Encoder, Progress, Single, spread
 from fusehash.errors import DataError
-from fusehash.parameters import check_integer, resolve_seed, rng_for
+from fusehash.parameters import Rule, integer, resolve_seed, rng_for
+
+Floats = NDArray[np.float64]
 
 MAX_WORDS, MAX_GRAMS = 20_000, 20_000
-# Of few texts every term is kept; of many, those that occur once say nothing about the others.
-FEW_TEXTS = 20
-# Directions with less of the largest singular value than this are rounding.
-SMALL = 1e-5
+FEW_TEXTS = 20  # with fewer texts every term is kept, otherwise those that occur in at least two texts
+SMALL = 1e-5  # singular values below this share of the largest are rounding errors
+
+# Topics.
+MAX_TOPIC_WORDS = 5000
+COMMON = 0.5  # words in more than this share of the texts belong to no topic
+STEPS, TOL = 100, 1e-3
 
 
 class TextEncoder(Encoder):
-    """Base of the text encoders: sorts out what is no text."""
+    """Base class of the text encoders: reports items that are not texts."""
 
     modality: ClassVar[str] = "text"
     batch_rows: ClassVar[int] = 256
 
     def _encode(self, items: Sequence[Any]) -> Batch:
-        problems = {place: told for place, item in enumerate(items) if (told := problem_of(item)) is not None}
-        good = [place for place in range(len(items)) if place not in problems]
-        rows = np.full((len(items), self.n_features_), np.nan, dtype=np.float32)
-        if good:
-            rows[good] = self._features([items[place] for place in good])
-        return rows, problems
+        problems = problems_of(items)
+        positions = [position for position in range(len(items)) if position not in problems]
+        rows = self._features([items[position] for position in positions]) if positions else None
+        return spread(rows, self.n_features_, positions, len(items)), problems
 
     @abstractmethod
     def _features(self, texts: list[str]) -> Single:
-        """Features of texts, row by row."""
+        """Features of texts, one row per text."""
 
     def _usable(self, items: Sequence[Any]) -> list[str]:
-        """The texts to learn from; the others are told in `problems_`."""
-        self.problems_ = {place: told for place, item in enumerate(items) if (told := problem_of(item)) is not None}
-        texts = [item for place, item in enumerate(items) if place not in self.problems_]
+        """The texts to learn from; the other items are reported in `problems_`."""
+        self.problems_ = problems_of(items)
+        texts = [item for position, item in enumerate(items) if position not in self.problems_]
         if not texts:
             first = next(iter(self.problems_.values()), "There are none.")
             raise DataError(f"{type(self).__name__} needs at least one text that can be read. {first}")
@@ -50,30 +55,47 @@ class TextEncoder(Encoder):
 
 
 class TfidfEncoder(TextEncoder):
-    """Words and character n-grams, weighted by tf-idf and cut to their leading singular directions (LSA).
+    """Words and character n-grams, weighted by tf-idf and reduced to their leading singular directions (LSA).
 
         x_t = (1 + ln count_t) idf_t,   idf_t = 1 + ln((1 + n) / (1 + df_t))
 
     for words and for runs of 3 to 5 characters within words, each block scaled to length 1. With X = [words, runs] and
-    its truncated singular value decomposition X ~ U S V', a text becomes x V / ||x V||: without the division, short
-    texts, of which little is kept, would all lie near the origin and find each other. Runs of characters let a query
-    find "mountains" by "mountain", in any language that is written with spaces. A text of which nothing is known is a
-    row of zeros; one without any character is a row of NaN.
+    its truncated singular value decomposition X ~ U S V', a text becomes x V / ||x V||. The division keeps short texts
+    from gathering near the origin. Runs of characters let "mountain" find "mountains", in any language written with
+    spaces. A text without known terms is a row of zeros; an empty one is a row of NaN.
 
     Parameters
     ----------
-    n_components : columns; fewer where there are fewer texts or terms.
-    random_state : seed of the singular value decomposition.
+    n_components : int, default=256
+        Number of columns; smaller if there are fewer texts or terms.
+    random_state : int, Generator or None, default=0
+        Seed of the singular value decomposition.
 
     Attributes
     ----------
-    words_, grams_ : the known terms, in order of their columns.
-    idf_ : (n_words + n_grams,) weights.
-    components_ : (n_words + n_grams, n_features_) float32, V.
+    words_, grams_ : list of str
+        The known terms, in the order of their columns.
+    idf_ : ndarray of shape (n_words + n_grams,), float32
+        Weights of the terms.
+    components_ : ndarray of shape (n_words + n_grams, n_features_), float32
+        V.
+
+    References
+    ----------
+    Deerwester et al., Indexing by latent semantic analysis, JASIS 1990.
+
+    Examples
+    --------
+    >>> from fusehash import encoders
+    >>> encoder = encoders.make("tfidf").fit(["mountains and a lake", "a red house", "a red street"])
+    >>> query, *texts = encoder.transform(["mountain", "a lake in the mountains", "houses"])
+    >>> bool(query @ texts[0] > query @ texts[1])
+    True
     """
 
     name: ClassVar[str] = "tfidf"
     summary: ClassVar[str] = "tf-idf of words and character n-grams, cut to 256 numbers"
+    PARAMETERS: ClassVar[dict[str, Rule]] = {"n_components": integer(1)}
 
     words_: list[str]
     grams_: list[str]
@@ -81,11 +103,7 @@ class TfidfEncoder(TextEncoder):
     components_: Single
 
     def __init__(self, *, n_components: int = 256, random_state: Any = 0) -> None:
-        self.n_components = n_components
-        self.random_state = random_state
-
-    def _check_params(self) -> None:
-        check_integer(type(self).__name__, "n_components", self.n_components, low=1)
+        self.n_components, self.random_state = n_components, random_state
 
     def _fit(self, items: Sequence[Any], progress: Progress) -> None:
         texts = self._usable(items)
@@ -104,7 +122,7 @@ class TfidfEncoder(TextEncoder):
         progress(2, 2, "done")
 
     def _features(self, texts: list[str]) -> Single:
-        # A sparse row times a dense matrix is summed term by term: no other row has a part in it.
+        # A sparse row times a dense matrix is summed term by term, independently of the other rows.
         rows, start = np.zeros((len(texts), self.components_.shape[1]), np.float32), 0
         for block in self._blocks(texts):
             rows += block @ self.components_[start : start + block.shape[1]]
@@ -121,7 +139,7 @@ class TfidfEncoder(TextEncoder):
         return [each.transform(cleaned) for each in self._runtime]
 
     def _blocks(self, texts: list[str]) -> list[Any]:
-        """Weighted words and weighted runs of characters, a row a text, each of length 1 / sqrt(2) or 0."""
+        """Weighted words and weighted runs of characters: one row per text, of length 1 / sqrt(2) or 0."""
         blocks, start = [], 0
         for counts in self._counts(texts):
             weights = ((1.0 + np.log(counts.data)) * self.idf_[start + counts.indices]).astype(np.float32)
@@ -141,15 +159,100 @@ class TfidfEncoder(TextEncoder):
             raise ValueError("terms, weights and components do not belong together")
 
 
-def problem_of(item: Any) -> str | None:
-    """Why an item is no text, or None."""
+class LdaEncoder(TextEncoder):
+    """Shares of topics in a text, as in the text view of the Wiki dataset; rows sum to 1.
+
+    The topics are learned with scikit-learn's variational Bayes. For a text with word counts n, E = exp(E[ln beta]) of
+    the topics (topics x words) and prior a = 1 / n_topics, its topics are the fixed point of
+
+        theta = exp(psi(gamma)),   gamma = a + theta * ((n / (theta E)) E')
+
+    normalized to sum 1. Each row stops by itself, when the mean change of its gamma is below 1e-3. A text without known
+    words is a row of zeros; an empty one is a row of NaN.
+
+    Parameters
+    ----------
+    n_topics : int, default=10
+        Number of topics, the columns.
+    max_iter : int, default=20
+        Passes over the texts while learning.
+    random_state : int, Generator or None, default=0
+        Seed.
+
+    Attributes
+    ----------
+    words_ : list of str
+        The known words, in the order of their columns.
+    topics_ : ndarray of shape (n_topics, n_words)
+        exp(E[ln beta]).
+
+    References
+    ----------
+    Blei, Ng and Jordan, Latent Dirichlet allocation, JMLR 2003.
+
+    Examples
+    --------
+    >>> from fusehash import encoders
+    >>> encoder = encoders.make("lda", n_topics=2).fit(["red house", "green lake", "red street", "green lake"])
+    >>> encoder.transform(["red house"]).shape
+    (1, 2)
+    """
+
+    name: ClassVar[str] = "lda"
+    summary: ClassVar[str] = "shares of topics (latent Dirichlet allocation), as in the Wiki data set"
+    PARAMETERS: ClassVar[dict[str, Rule]] = {"n_topics": integer(2), "max_iter": integer(1)}
+
+    words_: list[str]
+    topics_: Floats
+
+    def __init__(self, *, n_topics: int = 10, max_iter: int = 20, random_state: Any = 0) -> None:
+        self.n_topics, self.max_iter, self.random_state = n_topics, max_iter, random_state
+
+    def _fit(self, items: Sequence[Any], progress: Progress) -> None:
+        from sklearn.decomposition import LatentDirichletAllocation
+
+        texts = self._usable(items)
+        progress(0, 1, "learning topics")
+        self.words_ = known_terms(texts, "word", MAX_TOPIC_WORDS, COMMON)
+        if not self.words_:
+            raise DataError(f"{type(self).__name__} needs texts with words of two letters or more. There are none.")
+        self.__dict__.pop("_runtime", None)
+        random = np.random.RandomState(int(rng_for(resolve_seed(self.random_state), "topics").integers(2**31)))
+        model = LatentDirichletAllocation(self.n_topics, max_iter=self.max_iter, random_state=random)
+        model.fit(self._counts(texts))
+        self.topics_ = np.ascontiguousarray(model.exp_dirichlet_component_, dtype=np.float64)
+        self.n_features_ = self.n_topics
+        progress(1, 1, "done")
+
+    def _features(self, texts: list[str]) -> Single:
+        counts = self._counts(texts)
+        theta = topic_shares(counts, self.topics_)
+        theta[np.diff(counts.indptr) == 0] = 0.0
+        return theta.astype(np.float32)
+
+    def _counts(self, texts: list[str]) -> Any:
+        if not hasattr(self, "_runtime"):
+            self._runtime = counter("word", self.words_)
+        return sp.csr_array(self._runtime.transform([clean(text) for text in texts]), dtype=np.float64)
+
+    def _check_state(self) -> None:
+        if self.topics_.shape != (self.n_features_, len(self.words_)):
+            raise ValueError("topics and words do not belong together")
+
+
+def problems_of(items: Sequence[Any]) -> dict[int, str]:
+    """Position -> reason, for the items that are not texts."""
+    return {position: reason for position, item in enumerate(items) if (reason := _problem_of(item)) is not None}
+
+
+def _problem_of(item: Any) -> str | None:
     if not isinstance(item, str):
         return f"A text must be a string. Got {type(item).__name__} instead."
     return None if item.strip() else "The text must have at least one character. It is empty."
 
 
 def clean(text: str) -> str:
-    """One spelling for what is read alike: composed, compatible, small letters."""
+    """One spelling for texts that read the same: composed, compatible, lower case."""
     return unicodedata.normalize("NFKC", text).lower()
 
 
@@ -162,15 +265,15 @@ def counter(kind: str, terms: list[str] | None, **params: Any) -> Any:
 
 
 def known_terms(texts: list[str], kind: str, limit: int, max_share: float = 1.0) -> list[str]:
-    """The terms to know, sorted: at most `limit`, the most frequent; none where there are no terms at all."""
+    """The vocabulary, sorted: the `limit` most frequent terms; empty if there are no terms at all."""
     cleaned = [clean(text) for text in texts]
     for min_texts in (1,) if len(texts) < FEW_TEXTS else (2, 1):
         for share in dict.fromkeys((max_share, 1.0)):
             try:
-                found = counter(kind, None, max_features=limit, min_df=min_texts, max_df=share).fit(cleaned)
-            except ValueError:  # no term is left: be less choosy
+                fitted = counter(kind, None, max_features=limit, min_df=min_texts, max_df=share).fit(cleaned)
+            except ValueError:  # no term is left: relax the limits
                 continue
-            return sorted(found.vocabulary_)
+            return sorted(fitted.vocabulary_)
     return []
 
 
@@ -183,3 +286,30 @@ def leading(X: Any, n_components: int, seed: int) -> Single:
     _, S, Vt = randomized_svd(X, rank, n_iter=5, random_state=random)
     keep = max(1, int(np.sum(SMALL * S[0] < S)))
     return np.ascontiguousarray(Vt[:keep].T, dtype=np.float32)
+
+
+def topic_shares(counts: Any, topics: Floats) -> Floats:
+    """Shares of topics (rows, topics) of texts from their word counts; see LdaEncoder."""
+    n_topics = len(topics)
+    by_word = np.ascontiguousarray(topics.T)
+    gamma = np.ones((counts.shape[0], n_topics))
+    running = np.arange(counts.shape[0])
+    for _ in range(STEPS):
+        some = counts[running]
+        before = gamma[running]
+        theta = _expected(before)
+        rows = np.repeat(np.arange(len(running)), np.diff(some.indptr))
+        expected = np.einsum("ij,ij->i", theta[rows], by_word[some.indices])
+        ratio = sp.csr_array((some.data / (expected + np.finfo(float).eps), some.indices, some.indptr), some.shape)
+        after = 1.0 / n_topics + theta * (ratio @ by_word)
+        gamma[running] = after
+        running = running[np.abs(after - before).mean(axis=1) >= TOL]
+        if not running.size:
+            break
+    return gamma / gamma.sum(axis=1, keepdims=True)
+
+
+def _expected(gamma: Floats) -> Floats:
+    """exp(E[ln theta]) of a Dirichlet distribution."""
+    result: Floats = np.exp(psi(gamma) - psi(gamma.sum(axis=1, keepdims=True)))
+    return result

@@ -113,10 +113,7 @@ class CrossModalHasher(BaseEstimator, ABC):
     @classmethod
     def parameter_rules(cls) -> dict[str, Rule]:
         """The rule of every parameter, by name."""
-        rules: dict[str, Rule] = {}
-        for parent in reversed(cls.__mro__):
-            rules |= vars(parent).get("PARAMETERS", {})
-        return {name: rules[name] for name in cls._get_param_names()}
+        return parameters.rules_of(cls)
 
     # -- fitting -------------------------------------------------------------------------------------------------
 
