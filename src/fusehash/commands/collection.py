@@ -275,7 +275,7 @@ def show_facts(facts: dict[str, Any], as_json: bool) -> None:
     stdout().print(table)
 
 
-def open_collection(path: Path, engine: str = "scan") -> Collection:
+def open_collection(path: Path, engine: str | None = None) -> Collection:
     """The collection in a folder."""
     from fusehash.collection import Collection
 
