@@ -21,7 +21,7 @@ import numpy as np
 
 import fusehash as fh
 from fusehash.evaluation import average_precision
-from fusehash.evaluation.protocols import check_split, plan
+from fusehash.evaluation.protocols import check_split
 from fusehash.hashers.fusehash import FuseHash
 
 RESULTS = Path(__file__).parent / "results" / "nested.jsonl"
@@ -59,36 +59,38 @@ def run(name: str, folder: str, seeds: int) -> None:
     labels = data.labels.tocsr() if hasattr(data.labels, "tocsr") else np.asarray(data.labels)
     done = {(r["data"], r["variant"], r["seed"], r["stage"]) for r in rows()}
     for seed in range(seeds):
-        for stage in plan(split, PROTOCOLS, seed):
+        for stage in split.stages(PROTOCOLS):
+            learned = split.learned(stage, seed)
+            searched = {name: split.searched(name, seed) for name in PROTOCOLS if split.stage(name) == stage}
             for variant, (n_bits, nested) in VARIANTS.items():
-                if (name, variant, seed, stage.name) in done:
+                if (name, variant, seed, stage) in done:
                     continue
                 start = time.time()
-                model = FuseHash(n_bits=n_bits, nested=nested, random_state=seed).fit(data.views.rows(stage.learn))
+                model = FuseHash(n_bits=n_bits, nested=nested, random_state=seed).fit(data.views.rows(learned))
                 fit_seconds = time.time() - start
                 lengths = list(LENGTHS) if n_bits == LENGTHS[-1] else [n_bits]
-                line = {"data": name, "variant": variant, "seed": seed, "stage": stage.name,
+                line = {"data": name, "variant": variant, "seed": seed, "stage": stage,
                         "fit_seconds": round(fit_seconds, 2), "date": time.strftime("%Y-%m-%d"),
                         "version": fh.__version__, "fingerprint": data.fingerprint,
-                        "scores": scores(model, lengths, data, labels, split, stage)}  # fmt: skip
+                        "scores": scores(model, lengths, data, labels, split.query, searched)}  # fmt: skip
                 with RESULTS.open("a") as file:
                     file.write(json.dumps(line) + "\n")
-                print(f"{name} {variant:20} seed {seed} {stage.name} {time.time() - start:.0f} s", flush=True)
+                print(f"{name} {variant:20} seed {seed} {stage} {time.time() - start:.0f} s", flush=True)
 
 
-def scores(model: Any, lengths: list[int], data: Any, labels: Any, split: Any, stage: Any) -> dict[str, Any]:
+def scores(model: Any, lengths: list[int], data: Any, labels: Any, query: Any, rows: dict[str, Any]) -> dict[str, Any]:
     """MAP by protocol and length; every code is computed once and cut."""
     views = data.views
-    queries = {name: model.encode(views[name][split.query], view=name) for name in views.names}
+    queries = {name: model.encode(views[name][query], view=name) for name in views.names}
     by_protocol: dict[str, Any] = {}
-    for protocol, searched in stage.searched.items():
+    for protocol, searched in rows.items():
         if protocol == "U":
             database = dict.fromkeys(views.names, model.codes_)
         elif protocol == "FN":
             database = dict.fromkeys(views.names, model.encode_fused(views.rows(searched)))
         else:
             database = {name: model.encode(views[name][searched], view=name) for name in views.names}
-        relevant = labels[split.query], labels[searched]
+        relevant = labels[query], labels[searched]
         directions = [(asked, other) for asked in views.names for other in views.names if asked != other]
         by_protocol[protocol] = {
             str(n): float(np.mean([precision(queries[a], database[b], n, relevant) for a, b in directions]))

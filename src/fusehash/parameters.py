@@ -183,10 +183,8 @@ def as_labels(labels: Any) -> Any:
     if sp.issparse(labels) and labels.shape[1] == 1:
         labels = labels.toarray()
     if sp.issparse(labels):
-        matrix = sp.csr_array(labels)
+        matrix = check_label_array(labels)
         matrix.eliminate_zeros()
-        matrix.sum_duplicates()
-        _check_binary(matrix.data)
         return matrix.astype(np.uint8)
     array = np.asarray(labels)
     if array.dtype.kind not in "biuf":
@@ -197,17 +195,29 @@ def as_labels(labels: Any) -> Any:
         if array.dtype.kind == "f" and not (np.isfinite(array).all() and (array == np.rint(array)).all()):
             raise DataError("Labels must be whole class numbers or a 0/1 matrix. Got fractions or NaN instead.")
         return array.astype(np.int64)
-    if array.ndim != 2:
-        raise DataError(f"Labels must be class numbers or a 0/1 matrix. Got an array of shape {array.shape} instead.")
-    _check_binary(array)
-    return array.astype(np.uint8)
+    return check_label_array(array).astype(np.uint8)
 
 
-def _check_binary(values: Any) -> None:
-    if not ((values == 0) | (values == 1)).all():
-        raise DataError(
-            f"A matrix of labels must hold only 0 and 1. Got values from {values.min()} to {values.max()} instead."
-        )
+def check_label_array(labels: Any, what: str = "Labels") -> Any:
+    """Labels as an array of classes (rows,) of any kind, or a 0/1 matrix (rows, labels), dense or CSR."""
+    expected = f"{what} must be class numbers or a 0/1 matrix (rows, labels)."
+    try:
+        array: Any = sp.csr_array(labels) if sp.issparse(labels) else np.asarray(labels)
+    except ValueError:
+        raise DataError(f"{expected} Got rows of unequal length.") from None
+    if array.ndim not in (1, 2):
+        raise DataError(f"{expected} Got an array of shape {array.shape} instead.")
+    if array.ndim == 1:
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise DataError(f"{what} must be finite class numbers. Got NaN or infinity.")
+        return array
+    if sp.issparse(array):
+        array.sum_duplicates()
+    values = array.data if sp.issparse(array) else array
+    if array.dtype.kind not in "biuf" or not ((values == 0) | (values == 1)).all():
+        hint = " Pass class numbers as a 1-d array." if array.shape[1] == 1 else ""
+        raise DataError(f"A matrix of {what.lower()} must hold only 0 and 1. Got other values.{hint}")
+    return array
 
 
 def resolve_seed(random_state: Any) -> int:

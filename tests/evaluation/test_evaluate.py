@@ -266,9 +266,9 @@ class Unprojected(Hasher):
         ({"labels": np.zeros(7)}, r"a label row for each of its 120 rows. Got labels of shape \(7,\)"),
         ({"query": np.arange(15, 25)}, "Query rows must not be training rows. Got 5 rows that are both, first row 20"),
         ({"query": np.r_[0, 119], "train": np.arange(20, 90)}, "Query rows must not be database rows. Got 1 rows"),
-        ({"train": np.array([], int)}, "train rows of a data set must be a non-empty 1-d array"),
-        ({"train": np.array([20, 20])}, "train rows of a data set must be different"),
-        ({"database": np.array([20, 120])}, r"database rows of a data set must be in 0..119. Got 20..120"),
+        ({"train": np.array([], int)}, "Rows 'train' of toy must be a non-empty list of row numbers"),
+        ({"train": np.array([20, 20])}, "Rows 'train' of toy must be named once each"),
+        ({"database": np.array([20, 120])}, "Rows 'database' of toy must be between 0 and 119. Got 20 to 120"),
         ({"query": np.array([0.0])}, "Got float64"),
         (
             {"train": np.array([20]), "database": np.array([20])},

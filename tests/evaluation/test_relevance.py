@@ -103,7 +103,7 @@ CODES, ITEMS = np.zeros((2, 1), np.uint8), np.zeros((3, 1), np.uint8)
         ((np.zeros((2, 4)), np.full((3, 4), 2)), "database labels must hold only 0 and 1"),
         ((sp.csr_array(np.full((2, 4), 3)), np.zeros((3, 4))), "query labels must hold only 0 and 1"),
         (([[5], [6]], [[5], [6], [7]]), "Pass class numbers as a 1-d array"),
-        ((np.zeros((2, 2, 2)), [0, 1, 2]), r"Got shape \(2, 2, 2\) instead"),
+        ((np.zeros((2, 2, 2)), [0, 1, 2]), r"Got an array of shape \(2, 2, 2\) instead"),
         (np.zeros(3), "Relevance must be a pair"),
         (None, "Relevance must be a pair"),
         ([[1, 0, 1], [1]], "Relevance must be a pair .* Got rows of unequal length"),

@@ -83,8 +83,7 @@ def precision_at(
     check_ties(ties, "precision_at")
     ranking = Ranking(query_codes, database_codes)
     ranks = check_ranks(n, "precision_at", "n", ranking.n_items)
-    hits, _ = _hits_at(ranking, relevant, ranks, ties)
-    return hits.mean(axis=0) / ranks
+    return _hits_at(ranking, relevant, ranks, ties)[0].mean(axis=0) / ranks
 
 
 def precision_recall_by_rank(
@@ -134,12 +133,7 @@ def precision_recall_by_rank(
 
 
 def precision_recall_by_radius(
-    query_codes: Any,
-    database_codes: Any,
-    relevant: Relevant,
-    *,
-    n_bits: int | None = None,
-    average: Average = "micro",
+    query_codes: Any, database_codes: Any, relevant: Relevant, *, n_bits: int | None = None, average: Average = "micro"
 ) -> PrecisionRecall:
     """Precision and recall of all items within Hamming radius 0, 1, ..., n_bits.
 
@@ -151,8 +145,8 @@ def precision_recall_by_radius(
         As for `mean_average_precision`; the queries must be packed codes.
     n_bits : int or None, default=None
         The length of the codes; None is all bits of their bytes.
-    average : {"micro", "macro"}, default="micro"
-        Pool the counts of all queries, or average the ratios of the queries.
+    average
+        As for `precision_recall_by_rank`.
 
     Returns
     -------
@@ -176,24 +170,20 @@ def precision_recall_by_radius(
         raise DataError("A Hamming radius needs binary query codes (uint8). Got real-valued projections instead.")
     largest = ranking.max_distance if n_bits is None else n_bits
     if not integer(1).accepts(largest) or n_bytes(largest) * 8 != ranking.max_distance:
-        raise ParameterError(
-            "precision_recall_by_radius",
-            "n_bits",
-            f"the number of bits behind {ranking.max_distance // 8} bytes",
-            n_bits,
-        )
+        expected = f"the number of bits behind {ranking.max_distance // 8} bytes"
+        raise ParameterError("precision_recall_by_radius", "n_bits", expected, n_bits)
     relevance = as_relevance(relevant, ranking.n_queries, ranking.n_items)
     retrieved = np.zeros((ranking.n_queries, ranking.max_distance + 1), dtype=np.int64)
     hits = np.zeros_like(retrieved)
 
     def work(block: slice) -> None:
         for query, is_relevant in enumerate(relevance.hits(block), block.start):
-            retrieved[query], hits[query] = ranking.group_hits(query, is_relevant)
+            retrieved[query], hits[query] = ranking.groups(query, is_relevant)
 
     ranking.for_each_block(work)
-    retrieved, hits = retrieved.cumsum(axis=1), hits.cumsum(axis=1)
     radii = np.arange(largest + 1)
-    return _curve(radii, hits[:, : largest + 1].astype(float), retrieved[:, : largest + 1], hits[:, -1], average)
+    within = hits.cumsum(axis=1)[:, radii].astype(float)
+    return _curve(radii, within, retrieved.cumsum(axis=1)[:, radii], hits.sum(axis=1), average)
 
 
 def _hits_at(
@@ -207,7 +197,7 @@ def _hits_at(
 
     def work(block: slice) -> None:
         for query, is_relevant in enumerate(relevance.hits(block), block.start):
-            sizes, group_hits = ranking.group_hits(query, is_relevant, stable=ties == "stable")
+            sizes, group_hits = ranking.groups(query, is_relevant, stable=ties == "stable")
             total[query] = group_hits.sum()
             tie_kernels.hits_at(sizes, group_hits, ascending, ORDER[ties], hits[query])
 
@@ -220,14 +210,13 @@ def _curve(
 ) -> PrecisionRecall:
     if average == "micro":
         pooled = hits.sum(axis=0)
-        precision = _ratio(pooled, retrieved.sum(axis=0))
-        return PrecisionRecall(at, precision, _ratio(pooled, np.full(len(at), total.sum())))
+        return PrecisionRecall(at, _ratio(pooled, retrieved.sum(axis=0)), _ratio(pooled, total.sum()))
     answerable = total > 0
     precision = np.nan_to_num(_ratio(hits, retrieved)).mean(axis=0)
-    recall = _ratio((hits[answerable] / total[answerable, None]).sum(axis=0), np.full(len(at), answerable.sum()))
+    recall = _ratio((hits[answerable] / total[answerable, None]).sum(axis=0), answerable.sum())
     return PrecisionRecall(at, precision, recall)
 
 
-def _ratio(part: Floats, whole: NDArray[np.int64]) -> Floats:
+def _ratio(part: Floats, whole: Any) -> Floats:
     """part / whole, NaN where the whole is 0."""
     return np.divide(part, whole, out=np.full(part.shape, np.nan), where=whole > 0)

@@ -1,7 +1,7 @@
 """Compiled loops over database items (distances, tie groups, shared labels) and, at the end, over queries.
 
-A ranking is held as `levels`: one int32 per database item, smaller is nearer, equal is tied. A metric needs only
-a histogram over levels, so that nothing is sorted and memory per query is a few arrays of the database's size.
+A ranking is `levels`: one int32 per database item, smaller is nearer, equal is tied. A metric needs only a histogram
+over levels, so that nothing is sorted and memory per query is a few arrays of the database's size.
 Words are stored transposed, (words, n), so that the inner loop runs along items.
 """
 
@@ -10,21 +10,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import types
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from fusehash.bits import unpack
-from fusehash.evaluation.tie_kernels import expected_ap
-from fusehash.numerics.compiled import compiled
+from fusehash.evaluation.tie_kernels import rank_cut_ap
+from fusehash.numerics.compiled import bit_count, compiled
 
 BYTE_SIGNS = unpack(np.arange(256, dtype=np.uint8)[:, None], 8).astype(np.float64)  # the -1 and +1 behind every byte
-
-
-@intrinsic
-def _popcount(typing_context: Any, word: Any) -> Any:
-    """Ones in a 64-bit word: one instruction on any recent processor."""
-    return types.uint64(types.uint64), lambda context, builder, signature, arguments: builder.ctpop(arguments[0])
 
 
 def to_words(packed: NDArray[np.uint8]) -> NDArray[np.uint64]:
@@ -40,18 +32,15 @@ def hamming_levels(query: Any, database: Any, out: Any) -> None:
     """out[i] = Hamming distance of the query (words,) to item i of the database (words, n)."""
     n_words, n = database.shape
     for i in range(n):
-        out[i] = _popcount(query[0] ^ database[0, i])
+        out[i] = bit_count(query[0] ^ database[0, i])
     for w in range(1, n_words):
         for i in range(n):
-            out[i] += _popcount(query[w] ^ database[w, i])
+            out[i] += bit_count(query[w] ^ database[w, i])
 
 
 @compiled()
 def asymmetric_distances(projection: Any, codes: Any, out: Any) -> None:
-    """out[i] = -<p, b_i> with b_i in {-1, +1} behind packed codes (n, bytes).
-
-    One table of 256 sums per byte is fast, and equal codes get bit-identical distances, so that ties stay ties.
-    """
+    """out[i] = -<p, b_i> with b_i in {-1, +1} behind packed codes (n, bytes); equal codes get equal distances."""
     n, width = codes.shape
     table = np.zeros((width, 256))
     for byte in range(width):
@@ -84,51 +73,27 @@ def break_ties_in_order(levels: Any, n_levels: Any) -> None:
 
 
 @compiled()
-def group_hits(levels: Any, relevant: Any, sizes: Any, hits: Any) -> None:
-    """sizes[l] += items at level l, hits[l] += relevant items at level l."""
+def group_sums(levels: Any, values: Any, sizes: Any, sums: Any) -> None:
+    """sizes[l] += items at level l, sums[l] += their values."""
     for i in range(levels.size):
         level = levels[i]
         sizes[level] += 1
-        hits[level] += relevant[i] != 0
+        sums[level] += values[i]
 
 
 @compiled()
-def group_gains(levels: Any, gains: Any, sizes: Any, sums: Any) -> None:
-    """sizes[l] += items at level l, sums[l] += their gains."""
-    for i in range(levels.size):
-        level = levels[i]
-        sizes[level] += 1
-        sums[level] += gains[i]
-
-
-@compiled()
-def share_any(query_masks: Any, masks: Any, out: Any) -> None:
-    """out[q, i] = 1 where the label sets (words, nq) and (words, n) meet."""
+def shared_labels(query_masks: Any, masks: Any, count: Any, out: Any) -> None:
+    """out[q, i] += labels that the sets (words, nq) and (words, n) share; without `count` 1 for any."""
     n_words, n = masks.shape
     for q in range(query_masks.shape[1]):
-        word = query_masks[0, q]
-        for i in range(n):
-            out[q, i] = (word & masks[0, i]) != 0
-        for w in range(1, n_words):
+        for w in range(n_words):
             word = query_masks[w, q]
-            if word != 0:
+            if word != 0 and count:
+                for i in range(n):
+                    out[q, i] += bit_count(word & masks[w, i])
+            elif word != 0:
                 for i in range(n):
                     out[q, i] |= (word & masks[w, i]) != 0
-
-
-@compiled()
-def share_count(query_masks: Any, masks: Any, out: Any) -> None:
-    """out[q, i] = number of labels that the sets (words, nq) and (words, n) share."""
-    n_words, n = masks.shape
-    for q in range(query_masks.shape[1]):
-        word = query_masks[0, q]
-        for i in range(n):
-            out[q, i] = _popcount(word & masks[0, i])
-        for w in range(1, n_words):
-            word = query_masks[w, q]
-            if word != 0:
-                for i in range(n):
-                    out[q, i] += _popcount(word & masks[w, i])
 
 
 @compiled()
@@ -160,9 +125,9 @@ def ap_of_queries(
             break_ties_in_order(levels, n_levels)
         sizes[:] = 0
         hits[:] = 0
-        group_hits(levels, relevant[q], sizes, hits)
+        group_sums(levels, relevant[q], sizes, hits)
         has_relevant[q] = hits.sum() > 0
-        values[q] = expected_ap(sizes, hits, k)
+        values[q] = rank_cut_ap(sizes, hits, k, 0)
 
 
 @compiled()

@@ -1,4 +1,4 @@
-"""Metrics of a ranking with ties: average precision, NDCG, and how well codes find their own partners.
+"""Metrics of a ranking with ties: average precision, NDCG, and how well codes retrieve their partners.
 
     AP@k(q) = (1 / R_k) sum_{r <= k, item r relevant} precision@r,   R_k = relevant items inside the top k;   0 if none
     DCG@k = sum_{r <= k} gain(grade of item r) / log2(r + 1),   NDCG@k = DCG@k / DCG@k of the best ranking;   0 if none
@@ -29,9 +29,6 @@ from fusehash.views import Floats
 Gain: TypeAlias = Literal["exponential", "linear"]
 
 LARGEST_GRADE = 900  # beyond it 2^grade, summed over a database, overflows
-
-
-# -- average precision -----------------------------------------------------------------------------------------------
 
 
 def mean_average_precision(
@@ -82,10 +79,8 @@ def mean_average_precision(
     0.833
     """
     definition = get_rule(rule, k, "mean_average_precision")
-    values, has_relevant = _average_precisions(
-        query_codes, database_codes, relevant, k, ties, definition, "mean_average_precision"
-    )
-    return definition.mean(values, has_relevant)
+    codes = query_codes, database_codes
+    return definition.mean(*_average_precisions(*codes, relevant, k, ties, definition, "mean_average_precision"))
 
 
 def average_precision(
@@ -97,15 +92,12 @@ def average_precision(
     *,
     rule: str = "E1",
 ) -> Floats:
-    """AP@k of every query.
-
-    Parameters, Raises
-        As for `mean_average_precision`.
+    """AP@k of every query; parameters and errors as for `mean_average_precision`.
 
     Returns
     -------
     array of float (n_queries,)
-        A query without relevant items has 0.
+        0 for a query without relevant items.
 
     Examples
     --------
@@ -127,25 +119,21 @@ def _average_precisions(
     relevance = as_relevance(relevant, ranking.n_queries, ranking.n_items)
     values = np.zeros(ranking.n_queries)
     has_relevant = np.zeros(ranking.n_queries, dtype=bool)
-    rank_cut = {"best": tie_kernels.best_ap, "worst": tie_kernels.worst_ap}.get(ties, tie_kernels.expected_ap)
+    average = tie_kernels.rank_cut_ap if rule.cut == "rank" else tie_kernels.hit_cut_ap
 
     def work(block: slice) -> None:
+        is_relevant, stable = relevance.hits(block), ties == "stable"
         if ranking.is_hamming and rule.cut == "rank" and ties in ("expected", "stable"):
-            ranking.average_precisions(block, relevance.hits(block), cut, ties == "stable", values, has_relevant)
+            search = ranking.queries[block], ranking.words, ranking.max_distance + 1, np.ascontiguousarray(is_relevant)
+            kernels.ap_of_queries(*search, cut, stable, values[block], has_relevant[block])
             return
-        for query, is_relevant in enumerate(relevance.hits(block), block.start):
-            sizes, hits = ranking.group_hits(query, is_relevant, stable=ties == "stable")
+        for query, row in enumerate(is_relevant, block.start):
+            sizes, hits = ranking.groups(query, row, stable=stable)
             has_relevant[query] = hits.any()
-            if rule.cut == "rank":
-                values[query] = rank_cut(sizes, hits, cut)
-            else:
-                values[query] = tie_kernels.first_hits_ap(sizes, hits, cut, ORDER[ties])
+            values[query] = average(sizes, hits, cut, ORDER[ties])
 
     ranking.for_each_block(work)
     return values, has_relevant
-
-
-# -- NDCG ------------------------------------------------------------------------------------------------------------
 
 
 def ndcg(
@@ -176,7 +164,7 @@ def ndcg(
     Raises
     ------
     ParameterError, DataError
-        As for `mean_average_precision`; also if a grade is too large for exponential gain.
+        As for `mean_average_precision`; also for a grade too large for exponential gain.
 
     Examples
     --------
@@ -216,7 +204,7 @@ def ndcg_per_query(
             gains, largest = _gains(grades, gain, cut)
             ideal = largest @ discounts
             if ideal > 0:
-                sizes, sums = ranking.group_gains(query, gains, stable=ties == "stable")
+                sizes, sums = ranking.groups(query, gains, stable=ties == "stable")
                 values[query] = tie_kernels.discounted_gain(sizes, sums, discounts) / ideal
 
     ranking.for_each_block(work)
@@ -225,22 +213,18 @@ def ndcg_per_query(
 
 def _gains(grades: NDArray[Any], gain: Gain, k: int) -> tuple[Floats, Floats]:
     """The gain of every item, and the k largest gains in falling order."""
+    if gain == "exponential" and grades.max() > LARGEST_GRADE:
+        raise DataError(f"Grades under exponential gain must be at most {LARGEST_GRADE}. Got {grades.max():g}.")
     if grades.dtype.kind == "u" and grades.max() < 1024:  # few values, many items: count instead of sorting
         values = _gain(np.arange(int(grades.max()) + 1), gain)
-        counts = np.bincount(grades)
-        return values[grades], np.repeat(values[::-1], counts[::-1])[:k]
+        return values[grades], np.repeat(values[::-1], np.bincount(grades)[::-1])[:k]
     gains = _gain(grades, gain)
     return gains, np.sort(gains)[::-1][:k]
 
 
 def _gain(grades: NDArray[Any], gain: Gain) -> Floats:
     exact = grades.astype(np.float64)
-    if gain == "exponential" and exact.max() > LARGEST_GRADE:
-        raise DataError(f"Grades under exponential gain must be at most {LARGEST_GRADE}. Got {exact.max():g}.")
     return np.exp2(exact) - 1.0 if gain == "exponential" else exact
-
-
-# -- partners --------------------------------------------------------------------------------------------------------
 
 
 def pair_recall(
@@ -248,8 +232,8 @@ def pair_recall(
 ) -> Floats:
     """Share of queries whose partner is among the first k. Row i of the queries belongs to row i of the database.
 
-    With c items nearer than the partner and t items tied with it (itself included), the rank of the partner is uniform
-    on c+1..c+t, so that recall@k is the mean of clip((k - c) / t, 0, 1).
+    With c items nearer than the partner and t tied with it (itself included), the rank of the partner is uniform on
+    c+1..c+t, so that recall@k is the mean of clip((k - c) / t, 0, 1).
 
     Parameters
     ----------
@@ -257,8 +241,8 @@ def pair_recall(
         As for `mean_average_precision`, with equal numbers of rows.
     k : int or iterable of int, default=(1, 5, 10)
         One or more cuts.
-    ties : {"expected", "stable", "best", "worst"}, default="expected"
-        Which order inside ties counts.
+    ties
+        As for `mean_average_precision`.
 
     Returns
     -------
@@ -289,13 +273,8 @@ def pair_recall(
 def pair_auc(query_codes: Any, database_codes: Any) -> float:
     """1 - mean normalized rank of the true partner; no labels are needed.
 
-    1 - mean of (c + (t - 1) / 2) / (n - 1), with c items nearer than the partner and t tied with it. Ties count half,
-    so that a constant code scores exactly 1/2.
-
-    Parameters
-    ----------
-    query_codes, database_codes
-        As for `pair_recall`.
+    1 - mean of (c + (t - 1) / 2) / (n - 1), with codes, c and t as for `pair_recall`. Ties count half, so that a
+    constant code scores exactly 1/2.
 
     Returns
     -------
@@ -331,16 +310,13 @@ def _partner_positions(ranking: Ranking) -> NDArray[np.int64]:
 
     def work(block: slice) -> None:
         if ranking.is_hamming:
-            ranking.partners(block, positions)
+            kernels.partners_of_queries(ranking.queries[block], ranking.words, block.start, positions[:, block])
             return
         for query in range(block.start, block.stop):
             positions[:, query] = kernels.partner_position(ranking.levels(query)[0], query)
 
     ranking.for_each_block(work)
     return positions
-
-
-# -- the table -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -350,7 +326,7 @@ class Metric:
     Attributes
     ----------
     label : str
-        What tables call it; {k} is the cut.
+        Its name in tables; {k} is the cut.
     compute : callable
         (query_codes, database_codes, relevant, ...) -> values; metrics of pairs take no relevance.
     better : {"higher", "lower"}

@@ -14,15 +14,14 @@ searches train[order[ceil(n / 2) :]], both in ascending row order.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import count, permutations
+from itertools import count, permutations, product
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import clone
 
@@ -32,7 +31,7 @@ from fusehash.evaluation.map_rules import MAP_RULES
 from fusehash.evaluation.metrics import METRICS
 from fusehash.evaluation.ranking import Ties, check_k, check_ties
 from fusehash.evaluation.result import EvaluationResult, Score, json_ready
-from fusehash.parameters import integer
+from fusehash.parameters import Progress, check_label_array, integer
 from fusehash.views import Floats, PairedViews
 
 if TYPE_CHECKING:
@@ -40,9 +39,8 @@ if TYPE_CHECKING:
 
 Rows: TypeAlias = NDArray[np.intp]
 StageName: TypeAlias = Literal["train", "half"]
-Progress: TypeAlias = Callable[[int, int, str], None]
 
-ROWS_AT_ONCE = 8192  # rows that are encoded per call, so that a database is never copied as a whole
+ROWS_AT_ONCE = 8192  # rows per call of `encode`, so that a database is never copied as a whole
 
 
 @dataclass(frozen=True)
@@ -71,35 +69,18 @@ class SearchProtocol:
 
     def database_rule(self, *, by_half: bool) -> str:
         """One sentence that says what was searched, for the protocol card."""
-        if not self.new_items:
-            return self.sentence + "."
-        if by_half:
-            return f"{self.sentence}; a seeded half of the training rows was learned from and the other half searched."
-        return f"{self.sentence}; the database rows outside the training rows were searched."
+        half = "; a seeded half of the training rows was learned from and the other half searched."
+        new = "; the database rows outside the training rows were searched."
+        return self.sentence + ("." if not self.new_items else half if by_half else new)
 
 
-PROTOCOLS: Mapping[str, SearchProtocol] = MappingProxyType(
-    {
-        "U": SearchProtocol("U", False, "unified", "The training pairs, by the unified codes that training gave them"),
-        "H": SearchProtocol("H", False, "hashed", "The training items, each hashed from the searched view alone"),
-        "HN": SearchProtocol(
-            "HN", True, "hashed", "Items not seen in training, each hashed from the searched view alone"
-        ),
-        "FN": SearchProtocol("FN", True, "fused", "Items not seen in training, each fused from all its views"),
-    }
+_PROTOCOLS = (
+    SearchProtocol("U", False, "unified", "The training pairs, by the unified codes that training gave them"),
+    SearchProtocol("H", False, "hashed", "The training items, each hashed from the searched view alone"),
+    SearchProtocol("HN", True, "hashed", "Items not seen in training, each hashed from the searched view alone"),
+    SearchProtocol("FN", True, "fused", "Items not seen in training, each fused from all its views"),
 )
-
-
-# -- rows ------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Stage:
-    """One fit: the rows it learns from, and the rows that each protocol then searches."""
-
-    name: StageName
-    learn: Rows
-    searched: Mapping[str, Rows]
+PROTOCOLS: Mapping[str, SearchProtocol] = MappingProxyType({protocol.name: protocol for protocol in _PROTOCOLS})
 
 
 @dataclass(frozen=True)
@@ -142,18 +123,6 @@ class ProtocolRows:
         return tuple(stage for stage in ("train", "half") if stage in needed)
 
 
-def plan(rows: ProtocolRows, protocols: Sequence[str], seed: int) -> list[Stage]:
-    """The fits that protocols need for one seed."""
-    return [
-        Stage(
-            stage,
-            rows.learned(stage, seed),
-            {name: rows.searched(name, seed) for name in protocols if rows.stage(name) == stage},
-        )
-        for stage in rows.stages(protocols)
-    ]
-
-
 def halves(train: Rows, seed: int) -> tuple[Rows, Rows]:
     """The seeded halves of the training rows: to learn from, and to search (see the top of this file)."""
     if len(train) < 2:
@@ -165,8 +134,12 @@ def halves(train: Rows, seed: int) -> tuple[Rows, Rows]:
 
 def check_split(dataset: PairedDataset) -> ProtocolRows:
     """The rows of a data set; raise if queries are also searched or learned from."""
-    n_rows = dataset.views.n_rows
-    rows = ProtocolRows(*(_check_rows(getattr(dataset, name), name, n_rows) for name in ("train", "query", "database")))
+    from fusehash.datasets.base import check_rows
+
+    parts = {name: getattr(dataset, name) for name in ("train", "query", "database")}
+    rows = ProtocolRows(
+        **{name: check_rows(part, dataset.views.n_rows, f"'{name}' of {dataset.name}") for name, part in parts.items()}
+    )
     for name, others in (("training", rows.train), ("database", rows.database)):
         both = np.intersect1d(rows.query, others)
         if both.size:
@@ -174,23 +147,6 @@ def check_split(dataset: PairedDataset) -> ProtocolRows:
                 f"Query rows must not be {name} rows. Got {both.size} rows that are both, first row {both[0]}."
             )
     return rows
-
-
-def _check_rows(rows: Any, name: str, n_rows: int) -> Rows:
-    index = np.asarray(rows)
-    if index.ndim != 1 or index.dtype.kind not in "iu" or index.size == 0:
-        raise DataError(
-            f"The {name} rows of a data set must be a non-empty 1-d array of row numbers. "
-            f"Got {index.dtype} of shape {index.shape} instead."
-        )
-    if index.min() < 0 or index.max() >= n_rows:
-        raise DataError(f"The {name} rows of a data set must be in 0..{n_rows - 1}. Got {index.min()}..{index.max()}.")
-    if len(np.unique(index)) != len(index):
-        raise DataError(f"The {name} rows of a data set must be different. Got repeated rows.")
-    return index.astype(np.intp)
-
-
-# -- codes -----------------------------------------------------------------------------------------------------------
 
 
 class StageCodes:
@@ -210,9 +166,7 @@ class StageCodes:
 
     def names(self) -> tuple[str, ...]:
         """All names that any protocol searches in this stage."""
-        protocols = [PROTOCOLS[name] for name in PROTOCOLS if self._rows.stage(name) == self._stage]
-        if self._stage == "half":
-            protocols = [protocol for protocol in protocols if protocol.new_items]
+        protocols = [protocol for name, protocol in PROTOCOLS.items() if self._rows.stage(name) == self._stage]
         views = self._views.names
         searched = [protocol.code_name(self._stage, view) for protocol in protocols for view in views]
         return tuple(dict.fromkeys([*(f"query:{view}" for view in views), *searched]))
@@ -236,21 +190,18 @@ class StageCodes:
     def _compute(self, name: str) -> NDArray[Any]:
         rows, model, views = self.rows(name), self._model, self._views
         if name == "unified":
-            if len(model.codes_) != len(rows):
-                raise DataError(
-                    f"The model must have a code for each of the {len(rows)} training rows. Got {len(model.codes_)}."
-                )
             codes: NDArray[Any] = model.codes_
+            if len(codes) != len(rows):
+                raise DataError(
+                    f"The model must have a code for each of the {len(rows)} training rows. Got {len(codes)}."
+                )
             return codes
+        parts = (rows[start : start + ROWS_AT_ONCE] for start in range(0, len(rows), ROWS_AT_ONCE))
         if name.endswith("fused"):
-            return np.concatenate([model.encode_fused(views.rows(part)) for part in _parts(rows)])
+            return np.concatenate([model.encode_fused(views.rows(part)) for part in parts])
         view = name.rpartition(":")[2]
         encode = model.project if self._asymmetric and name.startswith("query:") else model.encode
-        return np.concatenate([encode(views[view][part], view=view) for part in _parts(rows)])
-
-
-def _parts(rows: Rows) -> Iterator[Rows]:
-    return (rows[start : start + ROWS_AT_ONCE] for start in range(0, len(rows), ROWS_AT_ONCE))
+        return np.concatenate([encode(views[view][part], view=view) for part in parts])
 
 
 def fit_rows(model: Any, views: PairedViews, labels: Any, rows: Rows) -> float:
@@ -259,9 +210,6 @@ def fit_rows(model: Any, views: PairedViews, labels: Any, rows: Rows) -> float:
     started = time.perf_counter()
     model.fit(pairs, *learned_labels)
     return time.perf_counter() - started
-
-
-# -- evaluate --------------------------------------------------------------------------------------------------------
 
 
 def evaluate(
@@ -330,14 +278,12 @@ def evaluate(
     if not directions:
         raise DataError("Evaluation searches one view by another and must have at least two views. Got one.")
     skipped = _cannot_run(model, rows, names, refit=refit)
-    names = tuple(name for name in names if name not in skipped)
+    names = [name for name in names if name not in skipped]
     if not names:
         raise ParameterError("evaluate", "protocols", "possible here (" + " ".join(skipped.values()) + ")", protocols)
     runs = _check_seeds(seeds) if refit else (_seed_of(model),)
-
-    stages = [(seed, stage) for seed in runs for stage in plan(rows, names, seed or 0)]
-    total = sum((1 if refit else 0) + len(stage.searched) * len(directions) for _, stage in stages)
-    steps = count()
+    fits = [(seed, stage, rows.learned(stage, seed or 0)) for seed in runs for stage in rows.stages(names)]
+    total, steps = len(runs) * len(names) * len(directions) + len(fits) * refit, count()
 
     def report(message: str) -> None:
         if progress is not None:
@@ -345,38 +291,41 @@ def evaluate(
 
     fit_seconds: dict[str, list[float]] = {}
     searches: dict[tuple[str, str, str], list[tuple[Floats, Rows, int]]] = {}
-    for seed, stage in stages:
+    for seed, stage, learned in fits:
         fitted = model
         if refit:
-            report(f"seed {seed}: fit on {len(stage.learn)} pairs")
-            fitted = _with_seed(model, seed)
-            fit_seconds.setdefault(stage.name, []).append(fit_rows(fitted, dataset.views, labels, stage.learn))
-        codes = StageCodes(fitted, dataset.views, rows, stage.name, seed or 0, asymmetric)
-        for name in stage.searched:
-            for asked, searched in directions:
-                report(f"seed {seed}: {name} {asked}->{searched}")
-                query, database = f"query:{asked}", PROTOCOLS[name].code_name(stage.name, searched)
-                query_rows, database_rows = codes.rows(query), codes.rows(database)
-                relevant = labels[query_rows], labels[database_rows]
-                values = METRICS["map"].compute(codes[query], codes[database], relevant, k=k, ties=ties)
-                searches.setdefault((name, asked, searched), []).append((values, query_rows, len(database_rows)))
+            report(f"seed {seed}: fit on {len(learned)} pairs")
+            fitted = clone(model)
+            if "random_state" in fitted.get_params(deep=False):
+                fitted.set_params(random_state=seed)
+            fit_seconds.setdefault(stage, []).append(fit_rows(fitted, dataset.views, labels, learned))
+        codes = StageCodes(fitted, dataset.views, rows, stage, seed or 0, asymmetric)
+        for name, (asked, searched) in product(names, directions):
+            if rows.stage(name) != stage:
+                continue
+            report(f"seed {seed}: {name} {asked}->{searched}")
+            query, database = f"query:{asked}", PROTOCOLS[name].code_name(stage, searched)
+            query_rows, database_rows = codes.rows(query), codes.rows(database)
+            relevant = labels[query_rows], labels[database_rows]
+            values = METRICS["map"].compute(codes[query], codes[database], relevant, k=k, ties=ties)
+            searches.setdefault((name, asked, searched), []).append((values, query_rows, len(database_rows)))
 
     scores = tuple(
         Score(*key, runs, np.stack([values for values, _, _ in searches[key]]), *searches[key][0][1:])
-        for key in ((name, *direction) for name in names for direction in directions)
+        for key in ((name, *direction) for name, direction in product(names, directions))
     )
-    card = _card(model, dataset, rows, names, k=k, ties=ties, seeds=runs, refit=refit, asymmetric=asymmetric)
+    settings = {"k": k if k is None else int(k), "ties": ties, "asymmetric": asymmetric, "refit": refit}
+    card = _card(model, dataset, rows, names, settings | {"seeds": list(runs)})
     report("done")
-    return EvaluationResult(scores=scores, card=card, fit_seconds=fit_seconds, skipped=skipped)
+    return EvaluationResult(scores, card, fit_seconds, skipped)
 
 
-def _check_protocols(protocols: Any) -> tuple[str, ...]:
-    names = tuple(protocols) if isinstance(protocols, Iterable) and not isinstance(protocols, str) else (protocols,)
+def _check_protocols(protocols: Any) -> list[str]:
+    names = list(protocols) if isinstance(protocols, Iterable) and not isinstance(protocols, str) else [protocols]
     all_exist = all(isinstance(name, str) and name in PROTOCOLS for name in names)
     if not names or not all_exist or len(set(names)) != len(names):
-        raise ParameterError(
-            "evaluate", "protocols", "different names out of " + ", ".join(map(repr, PROTOCOLS)), protocols
-        )
+        expected = "different names out of " + ", ".join(map(repr, PROTOCOLS))
+        raise ParameterError("evaluate", "protocols", expected, protocols)
     return names
 
 
@@ -388,8 +337,8 @@ def _check_labels(dataset: PairedDataset) -> Any:
             "add class numbers or a 0/1 matrix to its file as the array labels, "
             "or pass files of views: image=a.npy text=b.npy --labels c.npy."
         )
-    labels = labels.tocsr() if sp.issparse(labels) else np.asarray(labels)
-    if labels.ndim not in (1, 2) or labels.shape[0] != dataset.views.n_rows:
+    labels = check_label_array(labels)
+    if labels.shape[0] != dataset.views.n_rows:
         raise DataError(
             f"Data set '{dataset.name}' must have a label row for each of its {dataset.views.n_rows} rows. "
             f"Got labels of shape {labels.shape}."
@@ -409,11 +358,6 @@ def _seed_of(model: Any) -> int | None:
     return int(seed) if isinstance(seed, int | np.integer) else None
 
 
-def _with_seed(model: Any, seed: int | None) -> Any:
-    template = clone(model)
-    return template.set_params(random_state=seed) if "random_state" in template.get_params(deep=False) else template
-
-
 def _cannot_run(model: Any, rows: ProtocolRows, names: Sequence[str], *, refit: bool) -> dict[str, str]:
     """Protocols that are impossible here, with the reason."""
     reasons: dict[str, str] = {}
@@ -429,16 +373,7 @@ def _cannot_run(model: Any, rows: ProtocolRows, names: Sequence[str], *, refit: 
 
 
 def _card(
-    model: Any,
-    dataset: PairedDataset,
-    rows: ProtocolRows,
-    names: Sequence[str],
-    *,
-    k: int | None,
-    ties: str,
-    seeds: tuple[int | None, ...],
-    refit: bool,
-    asymmetric: bool,
+    model: Any, dataset: PairedDataset, rows: ProtocolRows, names: Sequence[str], settings: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The protocol card: what you need to know before you compare the numbers with others. JSON-ready."""
     return {
@@ -458,11 +393,7 @@ def _card(
         },
         "map_rule": "E1",
         "map_definition": MAP_RULES["E1"].definition,
-        "k": None if k is None else int(k),
-        "ties": ties,
-        "asymmetric": asymmetric,
-        "refit": refit,
-        "seeds": list(seeds),
+        **settings,
         "model": type(model).__name__,
         "model_params": {name: json_ready(value) for name, value in model.get_params(deep=False).items()},
         "fusehash_version": fusehash.__version__,

@@ -23,7 +23,7 @@ from fusehash.parameters import choice, integer, optional
 
 Ties: TypeAlias = Literal["expected", "stable", "best", "worst"]
 TIES: tuple[Ties, ...] = ("expected", "stable", "best", "worst")
-# How the compiled kernels spell an order inside tie groups; "stable" has no ties left and is its own expectation.
+# The order inside tie groups as compiled kernels expect it; "stable" has no ties left, so its expectation is exact.
 ORDER: dict[str, int] = {"expected": 0, "stable": 0, "best": 1, "worst": -1}
 
 # Entries of relevance (one byte to eight each) that a block of queries may hold at once, per thread.
@@ -31,82 +31,60 @@ BLOCK_ENTRIES = 1 << 22
 
 
 class Ranking:
-    """The order in which a database answers queries, one query at a time."""
+    """The order in which a database answers queries.
+
+    Codes are compared as 64-bit words: `queries` (n_queries, words) and `words` (words, n_items). Projections stay in
+    `queries` as they are.
+    """
 
     def __init__(self, query_codes: Any, database_codes: Any) -> None:
         self._codes = check_codes(database_codes, what="Database codes")
+        self.max_distance = 8 * self._codes.shape[1]
         queries = np.asarray(query_codes)
         self.is_hamming = queries.dtype.kind != "f"  # queries are codes, not projections
-        self._queries: NDArray[Any]
-        if not self.is_hamming:
-            self._queries = self._check_projections(queries)
-        else:
+        self.queries: NDArray[Any]
+        if self.is_hamming:
             packed = check_codes(queries, what="Query codes")
             if packed.shape[1] != self._codes.shape[1]:
                 raise DataError(
                     "Query and database codes must have equal numbers of bytes per row. "
                     f"Got {packed.shape[1]} and {self._codes.shape[1]}."
                 )
-            self._queries = np.ascontiguousarray(kernels.to_words(packed).T)
-            self._words = kernels.to_words(self._codes)
-        self.n_queries, self.n_items = len(self._queries), len(self._codes)
+            self.queries = np.ascontiguousarray(kernels.to_words(packed).T)
+            self.words = kernels.to_words(self._codes)
+        else:
+            self.queries = self._check_projections(queries)
+        self.n_queries, self.n_items = len(self.queries), len(self._codes)
         if self.n_queries == 0 or self.n_items == 0:
             raise DataError(
                 f"Queries and database must have rows. Got {self.n_queries} queries and {self.n_items} database items."
             )
 
-    @property
-    def max_distance(self) -> int:
-        """The largest Hamming distance that the codes allow."""
-        return 8 * int(self._codes.shape[1])
-
-    def average_precisions(
-        self,
-        block: slice,
-        relevant: NDArray[np.uint8],
-        k: int,
-        stable: bool,
-        values: NDArray[np.float64],
-        has_relevant: NDArray[np.bool_],
-    ) -> None:
-        """AP@k of a block of codes, into their places of `values`."""
-        kernels.ap_of_queries(
-            self._queries[block], self._words, self.max_distance + 1, np.ascontiguousarray(relevant), k, stable,
-            values[block], has_relevant[block],
-        )  # fmt: skip
-
-    def partners(self, block: slice, positions: NDArray[np.int64]) -> None:
-        """Where the partners of a block of codes stand: nearer, tied before, tied."""
-        kernels.partners_of_queries(self._queries[block], self._words, block.start, positions[:, block])
-
     def levels(self, query: int, *, stable: bool = False) -> tuple[NDArray[np.int32], int]:
         """A level per item (smaller is nearer, equal is tied) and the number of levels; stable: ranks, without ties."""
-        if not self.is_hamming:
-            levels, n_levels = self._asymmetric_levels(query)
+        levels, n_levels = np.empty(self.n_items, dtype=np.int32), self.max_distance + 1
+        if self.is_hamming:
+            kernels.hamming_levels(self.queries[query], self.words, levels)
         else:
-            levels, n_levels = np.empty(self.n_items, dtype=np.int32), self.max_distance + 1
-            kernels.hamming_levels(self._queries[query], self._words, levels)
+            distances = np.empty(self.n_items)
+            kernels.asymmetric_distances(self.queries[query], self._codes, distances)
+            order = np.argsort(distances)
+            ascending = distances[order]
+            levels[order] = np.append(0, np.cumsum(ascending[1:] != ascending[:-1]))
+            n_levels = int(levels[order[-1]]) + 1
         if stable:
             kernels.break_ties_in_order(levels, n_levels)
             n_levels = self.n_items
         return levels, n_levels
 
-    def group_hits(
-        self, query: int, relevant: NDArray[np.uint8], *, stable: bool = False
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Items and relevant items of every tie group, nearest group first."""
+    def groups(
+        self, query: int, values: NDArray[Any], *, stable: bool = False
+    ) -> tuple[NDArray[np.int64], NDArray[Any]]:
+        """Number of items and sum of values of every tie group, nearest group first; 0/1 bytes are counted."""
         levels, n_levels = self.levels(query, stable=stable)
-        sizes, hits = np.zeros(n_levels, dtype=np.int64), np.zeros(n_levels, dtype=np.int64)
-        kernels.group_hits(levels, relevant, sizes, hits)
-        return sizes, hits
-
-    def group_gains(
-        self, query: int, gains: NDArray[np.float64], *, stable: bool = False
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Items and the sum of gains of every tie group, nearest group first."""
-        levels, n_levels = self.levels(query, stable=stable)
-        sizes, sums = np.zeros(n_levels, dtype=np.int64), np.zeros(n_levels)
-        kernels.group_gains(levels, gains, sizes, sums)
+        sizes = np.zeros(n_levels, dtype=np.int64)
+        sums = np.zeros(n_levels, dtype=np.int64 if values.dtype == np.uint8 else np.float64)
+        kernels.group_sums(levels, values, sizes, sums)
         return sizes, sums
 
     def for_each_block(self, work: Callable[[slice], None]) -> None:
@@ -119,41 +97,24 @@ class Ranking:
                 work(block)
             return
         with ThreadPoolExecutor(cores) as pool:
-            for _ in pool.map(work, blocks):
-                pass
-
-    def _asymmetric_levels(self, query: int) -> tuple[NDArray[np.int32], int]:
-        distances = np.empty(self.n_items)
-        kernels.asymmetric_distances(self._queries[query], self._codes, distances)
-        order = np.argsort(distances)
-        ascending = distances[order]
-        numbers = np.zeros(self.n_items, dtype=np.int32)
-        np.cumsum(ascending[1:] != ascending[:-1], out=numbers[1:])
-        levels = np.empty(self.n_items, dtype=np.int32)
-        levels[order] = numbers
-        return levels, int(numbers[-1]) + 1
+            list(pool.map(work, blocks))
 
     def _check_projections(self, projections: NDArray[Any]) -> NDArray[np.float64]:
         if projections.ndim != 2:
             raise DataError(
                 f"Query projections must be a matrix (n, n_bits). Got an array of shape {projections.shape} instead."
             )
-        width = self._codes.shape[1]
-        if n_bytes(projections.shape[1]) != width:
+        if n_bytes(projections.shape[1]) != self._codes.shape[1]:
             raise DataError(
-                f"Query projections must have a column per bit of the database codes ({8 * width - 7} to {8 * width}). "
-                f"Got {projections.shape[1]} instead."
+                "Query projections must have a column per bit of the database codes "
+                f"({self.max_distance - 7} to {self.max_distance}). Got {projections.shape[1]} instead."
             )
         if not np.isfinite(projections).all():
             raise DataError("Query projections must be finite numbers. Got NaN or infinity.")
         return np.ascontiguousarray(projections, dtype=np.float64)
 
 
-# -- parameters that metrics share -----------------------------------------------------------------------------------
-
-
 def check_ties(ties: Any, owner: str, allowed: tuple[Ties, ...] = TIES) -> None:
-    """Raise unless `ties` is one of the allowed orders."""
     choice(*allowed).check(owner, "ties", ties)
 
 

@@ -1,6 +1,6 @@
 """Which database items answer a query, and how well: one block of queries at a time.
 
-You can give relevance in four ways, all of them `Relevant`:
+`Relevant` is one of:
 - a pair (query_labels, database_labels) of class numbers, 1-d: relevant = equal class;
 - a pair of 0/1 label matrices (rows, labels), dense or scipy.sparse: relevant = at least one shared label,
   grade = number of shared labels;
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from fusehash.bits import n_bytes, pack
 from fusehash.errors import DataError
 from fusehash.evaluation import kernels
+from fusehash.parameters import check_label_array
 
 Relevant: TypeAlias = Any  # a pair of labels, a matrix, a function, or a Relevance
 Matrix: TypeAlias = NDArray[Any]
@@ -48,9 +49,9 @@ class Relevance(ABC):
     def hits(self, block: slice) -> NDArray[np.uint8]:
         """1 where the item is relevant to the query."""
 
-    @abstractmethod
     def grades(self, block: slice) -> Matrix:
-        """How relevant: the number of shared labels, or the grade of the matrix."""
+        """How relevant: the number of shared labels, or the grade of the matrix; by default the same as `hits`."""
+        return self.hits(block)
 
 
 class ClassRelevance(Relevance):
@@ -63,9 +64,6 @@ class ClassRelevance(Relevance):
     def hits(self, block: slice) -> NDArray[np.uint8]:
         return np.equal(self._queries[block, None], self._items[None, :]).view(np.uint8)
 
-    def grades(self, block: slice) -> Matrix:
-        return self.hits(block)
-
 
 class LabelSetRelevance(Relevance):
     """Relevant = label sets meet; the sets are bit masks, so that a comparison is one AND."""
@@ -75,15 +73,13 @@ class LabelSetRelevance(Relevance):
         self._queries, self._items = _label_masks(query_labels), _label_masks(item_labels)
 
     def hits(self, block: slice) -> NDArray[np.uint8]:
-        queries = np.ascontiguousarray(self._queries[:, block])
-        out = np.empty((queries.shape[1], self.n_items), dtype=np.uint8)
-        kernels.share_any(queries, self._items, out)
-        return out
+        return self._shared(block, np.zeros((block.stop - block.start, self.n_items), dtype=np.uint8), count=False)
 
     def grades(self, block: slice) -> Matrix:
-        queries = np.ascontiguousarray(self._queries[:, block])
-        out = np.empty((queries.shape[1], self.n_items), dtype=np.uint16)
-        kernels.share_count(queries, self._items, out)
+        return self._shared(block, np.zeros((block.stop - block.start, self.n_items), dtype=np.uint16), count=True)
+
+    def _shared(self, block: slice, out: Matrix, *, count: bool) -> Matrix:
+        kernels.shared_labels(np.ascontiguousarray(self._queries[:, block]), self._items, count, out)
         return out
 
 
@@ -95,8 +91,7 @@ class GradedRelevance(Relevance):
         self._function, self._lock = function, threading.Lock()
 
     def hits(self, block: slice) -> NDArray[np.uint8]:
-        grades = self.grades(block)
-        return grades if grades.dtype == np.uint8 else np.greater(grades, 0).view(np.uint8)
+        return np.greater(self.grades(block), 0).view(np.uint8)
 
     def grades(self, block: slice) -> Matrix:
         rows = np.arange(block.start, block.stop, dtype=np.int64)
@@ -133,15 +128,16 @@ def as_relevance(relevant: Relevant, n_queries: int, n_items: int) -> Relevance:
     return relevance
 
 
-def _as_array(values: Any, expected: str = EXPECTED) -> Matrix:
+def _as_array(values: Any) -> Matrix:
     try:
         return np.asarray(values)
     except ValueError:
-        raise DataError(f"{expected} Got rows of unequal length.") from None
+        raise DataError(f"{EXPECTED} Got rows of unequal length.") from None
 
 
 def _from_labels(query_labels: Any, item_labels: Any) -> Relevance:
-    queries, items = _check_labels(query_labels, "Query"), _check_labels(item_labels, "Database")
+    queries = check_label_array(query_labels, "Query labels")
+    items = check_label_array(item_labels, "Database labels")
     if queries.ndim != items.ndim:
         raise DataError(
             "Query and database labels must both be class numbers (1-d) or both be 0/1 matrices. "
@@ -155,27 +151,6 @@ def _from_labels(query_labels: Any, item_labels: Any) -> Relevance:
             f"Got {queries.shape[1]} and {items.shape[1]} columns."
         )
     return LabelSetRelevance(queries, items)
-
-
-def _check_labels(labels: Any, whose: str) -> Any:
-    if sp.issparse(labels):
-        matrix = labels.tocsr()
-        matrix.sum_duplicates()
-        values = matrix.data
-    else:
-        matrix = values = _as_array(labels, f"{whose} labels must be class numbers (n,) or a 0/1 matrix (n, labels).")
-    if matrix.ndim == 1:
-        if matrix.dtype.kind == "f" and not np.isfinite(matrix).all():
-            raise DataError(f"{whose} labels must be finite class numbers. Got NaN or infinity.")
-        return matrix
-    if matrix.ndim != 2:
-        raise DataError(
-            f"{whose} labels must be class numbers (n,) or a 0/1 matrix (n, labels). Got shape {matrix.shape} instead."
-        )
-    if matrix.dtype.kind not in "biuf" or not ((values == 0) | (values == 1)).all():
-        hint = " Pass class numbers as a 1-d array." if matrix.shape[1] == 1 else ""
-        raise DataError(f"A matrix of {whose.lower()} labels must hold only 0 and 1. Got other entries.{hint}")
-    return matrix
 
 
 def _label_masks(labels: Any) -> NDArray[np.uint64]:

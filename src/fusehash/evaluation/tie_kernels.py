@@ -1,8 +1,8 @@
 """Average precision of a ranking with ties, exactly, from its tie groups alone.
 
 A ranking is a list of groups, nearest first: group j holds sizes[j] items, hits[j] of them relevant, in unknown order.
-Write a, b for the items and the relevant items before a group, g, r for its own, s = min(g, k - a) for its slots in the
-top k. The i-th relevant item of a group adds precision (b + i) / (a + t) when it sits at the group's slot t.
+Write a, b for the items and the relevant items before a group, g, r for those inside it, and min(g, k - a) for its
+slots in the top k. The i-th relevant item of a group adds precision (b + i) / (a + t) when it is at the group's slot t.
 
 Rank cut (E1):  AP@k = (sum of precisions at relevant ranks <= k) / (relevant items inside the top k), 0 if none.
     Only the last group can cross rank k; then the divisor b + m depends on how many (m) of its relevant items get in.
@@ -68,75 +68,43 @@ def _hypergeometric_step_down(m: Any, g: Any, r: Any, slots: Any) -> float:
 
 
 @compiled()
-def expected_ap(sizes: Any, hits: Any, k: Any) -> float:
-    """Mean of AP@k over all orders inside the groups, each equally likely."""
-    a, b, total = 0, 0, 0.0
-    for j in range(sizes.size):
-        g, r = sizes[j], hits[j]
-        if a == k:
-            break
-        if a + g > k:
-            return _expected_at_cut(total, a, b, g, r, k - a)
-        total += expected_precision_sum(a, b, g, r)
-        a += g
-        b += r
-    return total / b if b > 0 else 0.0
+def _extreme_at_cut(total: Any, a: Any, b: Any, g: Any, r: Any, slots: Any, order: Any) -> float:
+    """Largest (order 1) or smallest (-1) AP@k over the numbers m of relevant items that the last group admits.
 
-
-@compiled()
-def best_ap(sizes: Any, hits: Any, k: Any) -> float:
-    """Largest AP@k over all orders inside the groups.
-
-    Relevant items go first in their group. In the group that crosses rank k it can pay to keep some of them out
-    (a late hit lowers the mean of precisions), so every possible number m of admitted ones is tried.
-    """
-    a, b, total = 0, 0, 0.0
-    for j in range(sizes.size):
-        g, r = sizes[j], hits[j]
-        if a == k:
-            break
-        slots = min(g, k - a)
-        least = max(0, slots - (g - r))
-        best = 0.0
-        for m in range(min(slots, r) + 1):
-            if m > 0:
-                total += (b + m) / (a + m)
-            if m >= least and b + m > 0:
-                best = max(best, total / (b + m))
-        if a + g > k:
-            return best
-        a += g
-        b += r
-    return total / b if b > 0 else 0.0
-
-
-@compiled()
-def worst_ap(sizes: Any, hits: Any, k: Any) -> float:
-    """Smallest AP@k over all orders inside the groups.
-
-    Relevant items go last among the slots of their group; in the group that crosses rank k every number m of admitted
-    ones is tried. With e = a + slots the m last slots add
+    A late hit lowers the mean of precisions, so that every m is tried. The m last slots before e = a + slots add
     sum_{i<=m} (b + i) / (e - m + i) = m + (b - e + m) (1/(e-m+1) + ... + 1/e).
     """
+    end, first, reciprocals = a + slots, total, 0.0
+    extreme = 0.0 if order == 1 else np.inf
+    for m in range(min(slots, r) + 1):
+        if m > 0:
+            first += (b + m) / (a + m)
+            reciprocals += 1.0 / (end - m + 1)
+        if m >= slots - (g - r):
+            precisions = first if order == 1 else total + m + (b - end + m) * reciprocals
+            value = precisions / (b + m) if b + m > 0 else 0.0
+            extreme = max(extreme, value) if order == 1 else min(extreme, value)
+    return extreme
+
+
+@compiled()
+def rank_cut_ap(sizes: Any, hits: Any, k: Any, order: Any) -> float:
+    """Rank cut (E1) over all orders inside the groups. order: 0 mean, 1 best (relevant first), -1 worst (last)."""
     a, b, total = 0, 0, 0.0
     for j in range(sizes.size):
         g, r = sizes[j], hits[j]
         if a == k:
             break
-        slots = min(g, k - a)
-        end = a + slots
-        if a + g <= k:
-            for i in range(1, r + 1):
-                total += (b + i) / (end - r + i)
+        if a + g > k and order == 0:
+            return _expected_at_cut(total, a, b, g, r, k - a)
+        if a + g > k:
+            return _extreme_at_cut(total, a, b, g, r, k - a, order)
+        if order == 0:
+            total += expected_precision_sum(a, b, g, r)
         else:
-            worst, reciprocals = np.inf, 0.0
-            for m in range(min(slots, r) + 1):
-                if m > 0:
-                    reciprocals += 1.0 / (end - m + 1)
-                if m >= max(0, slots - (g - r)):
-                    value = 0.0 if b + m == 0 else (total + m + (b - end + m) * reciprocals) / (b + m)
-                    worst = min(worst, value)
-            return worst
+            skipped = 0 if order == 1 else g - r
+            for i in range(1, r + 1):
+                total += (b + i) / (a + skipped + i)
         a += g
         b += r
     return total / b if b > 0 else 0.0
@@ -146,7 +114,7 @@ def worst_ap(sizes: Any, hits: Any, k: Any) -> float:
 def _expected_first_hits(a: Any, b: Any, g: Any, r: Any, n_counted: Any) -> float:
     """Expected sum of precisions of the first `n_counted` of r relevant items placed at random in slots a+1..a+g.
 
-    The i-th sits at slot t with P(t) = C(t-1, i-1) C(g-t, r-i) / C(g, r); P(t+1)/P(t) = t/(t-i+1) (g-t-r+i)/(g-t).
+    The i-th is at slot t with P(t) = C(t-1, i-1) C(g-t, r-i) / C(g, r); P(t+1)/P(t) = t/(t-i+1) (g-t-r+i)/(g-t).
     """
     total = 0.0
     for i in range(1, n_counted + 1):
@@ -171,8 +139,8 @@ def _expected_first_hits(a: Any, b: Any, g: Any, r: Any, n_counted: Any) -> floa
 
 
 @compiled()
-def first_hits_ap(sizes: Any, hits: Any, k: Any, order: Any) -> float:
-    """Hit cut (E5). order: 0 expected, 1 best (relevant first), -1 worst (relevant last): the divisor is fixed."""
+def hit_cut_ap(sizes: Any, hits: Any, k: Any, order: Any) -> float:
+    """Hit cut (E5); order as for `rank_cut_ap`."""
     n_counted = min(k, hits.sum())
     if n_counted == 0:
         return 0.0
@@ -195,7 +163,7 @@ def first_hits_ap(sizes: Any, hits: Any, k: Any, order: Any) -> float:
 
 @compiled()
 def hits_at(sizes: Any, hits: Any, ranks: Any, order: Any, out: Any) -> None:
-    """out[i] = relevant items in the top ranks[i] (ranks ascend). order: 0 expected, 1 most, -1 fewest."""
+    """out[i] = relevant items in the top ranks[i] (ranks ascend). order: 0 mean, 1 most, -1 fewest."""
     a, b, j = 0, 0, 0
     for i in range(ranks.size):
         while j < sizes.size and a + sizes[j] <= ranks[i]:

@@ -16,9 +16,10 @@ import numpy as np
 
 from fusehash.errors import DataError, FusehashError
 from fusehash.evaluation import METRICS, Score
-from fusehash.evaluation.protocols import Progress, StageName
+from fusehash.evaluation.protocols import StageName
 from fusehash.experiments.spec import DatasetSpec, Planned, Series, Spec, planned
 from fusehash.experiments.store import DatasetRecord, ResultStore, RunRecord, RunSettings, searched
+from fusehash.parameters import Progress
 from fusehash.views import Floats
 
 Search: TypeAlias = tuple[str, str, str]  # protocol, query view, database view

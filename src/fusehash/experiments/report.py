@@ -17,7 +17,6 @@ import numpy as np
 
 from fusehash.errors import DataError, ParameterError
 from fusehash.evaluation import PROTOCOLS
-from fusehash.evaluation.protocols import Progress
 from fusehash.experiments import figures, significance, tables
 from fusehash.experiments.examples import Example
 from fusehash.experiments.figures import Chart
@@ -27,6 +26,7 @@ from fusehash.experiments.store import ResultStore, now, slug
 from fusehash.experiments.tables import MethodKind, Table, TableRow, kind_of, metric_name
 from fusehash.extras import require
 from fusehash.files import write_atomically
+from fusehash.parameters import Progress
 
 if TYPE_CHECKING:
     from rich.console import Group
