@@ -264,8 +264,11 @@ class Unprojected(Hasher):
     [
         ({"labels": None}, "Data set 'toy' has none"),
         ({"labels": np.zeros(7)}, r"a label row for each of its 120 rows. Got labels of shape \(7,\)"),
-        ({"query": np.arange(15, 25)}, "Query rows must not be training rows. Got 5 rows that are both, first row 20"),
-        ({"query": np.r_[0, 119], "train": np.arange(20, 90)}, "Query rows must not be database rows. Got 1 rows"),
+        ({"query": np.arange(15, 25)}, "Query rows must not be training rows. Got 5 shared rows, first row 20"),
+        (
+            {"query": np.r_[0, 119], "train": np.arange(20, 90)},
+            "Query rows must not be database rows. Got 1 shared rows",
+        ),
         ({"train": np.array([], int)}, "Rows 'train' of toy must be a non-empty list of row numbers"),
         ({"train": np.array([20, 20])}, "Rows 'train' of toy must be named once each"),
         ({"database": np.array([20, 120])}, "Rows 'database' of toy must be between 0 and 119. Got 20 to 120"),
@@ -317,5 +320,5 @@ def test_a_model_that_was_fitted_on_other_rows():
             self.codes_ = self.codes_[1:]
             return self
 
-    with pytest.raises(DataError, match=r"a code for each of the 100 training rows. Got 99"):
+    with pytest.raises(DataError, match=r"a code for each of 100 training rows. Got 99"):
         evaluate(Forgetful(), data, protocols=["U"], seeds=[0])

@@ -34,7 +34,7 @@ R = np.ones((2, 3), bool)
         (Q[:, :1], D, "equal numbers of bytes per row. Got 1 and 2"),
         (Q[:0], D, "must have rows. Got 0 queries and 3 database items"),
         (Q, D[:0], "must have rows. Got 2 queries and 0 database items"),
-        (np.zeros((2, 8)), D, r"a column per bit of the database codes \(9 to 16\). Got 8"),
+        (np.zeros((2, 8)), D, r"a column per bit of the database codes \(9 to 16\). Got an array of shape \(2, 8\)"),
         (np.zeros(16), D, "Query projections must be a matrix"),
         (np.full((2, 16), np.nan), D, "must be finite"),
     ],

@@ -99,7 +99,7 @@ CODES, ITEMS = np.zeros((2, 1), np.uint8), np.zeros((3, 1), np.uint8)
         (([0.0, np.nan], [0, 1, 2]), "Query labels must be finite class numbers"),
         (([0, 1], [0, np.inf, 2]), "Database labels must be finite class numbers"),
         (([0, 1], np.zeros((3, 2))), r"both be class numbers .* Got shapes \(2,\) and \(3, 2\)"),
-        ((np.zeros((2, 4)), np.zeros((3, 5))), "same columns. Got 4 and 5"),
+        ((np.zeros((2, 4)), np.zeros((3, 5))), r"same columns. Got shapes \(2, 4\) and \(3, 5\)"),
         ((np.zeros((2, 4)), np.full((3, 4), 2)), "database labels must hold only 0 and 1"),
         ((sp.csr_array(np.full((2, 4), 3)), np.zeros((3, 4))), "query labels must hold only 0 and 1"),
         (([[5], [6]], [[5], [6], [7]]), "Pass class numbers as a 1-d array"),

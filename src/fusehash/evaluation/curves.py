@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from fusehash.bits import n_bytes
 from fusehash.errors import DataError, ParameterError
 from fusehash.evaluation import tie_kernels
-from fusehash.evaluation.ranking import ORDER, Ranking, Ties, check_ranks, check_ties
+from fusehash.evaluation.ranking import ORDER, TIES, Ranking, Ties, check_ranks
 from fusehash.evaluation.relevance import Relevant, as_relevance
 from fusehash.parameters import choice, integer
 from fusehash.views import Floats
@@ -60,7 +60,7 @@ def precision_at(
     Parameters
     ----------
     query_codes, database_codes, relevant, ties
-        As for `mean_average_precision`.
+        As for `mean_average_precision`, with the same errors.
     n : int or iterable of int, default=(100, 200, ..., 1000)
         One or more N, at most the number of database items.
 
@@ -69,18 +69,13 @@ def precision_at(
     array of float (len(n),)
         One value per N; higher is better.
 
-    Raises
-    ------
-    ParameterError, DataError
-        As for `mean_average_precision`.
-
     Examples
     --------
     >>> queries, database = np.array([[0]], np.uint8), np.array([[0], [1], [3]], np.uint8)
     >>> precision_at(queries, database, ([1], [1, 2, 1]), n=(1, 2))
     array([1. , 0.5])
     """
-    check_ties(ties, "precision_at")
+    choice(*TIES).check("precision_at", "ties", ties)
     ranking = Ranking(query_codes, database_codes)
     ranks = check_ranks(n, "precision_at", "n", ranking.n_items)
     return _hits_at(ranking, relevant, ranks, ties)[0].mean(axis=0) / ranks
@@ -100,7 +95,7 @@ def precision_recall_by_rank(
     Parameters
     ----------
     query_codes, database_codes, relevant, ties
-        As for `mean_average_precision`.
+        As for `mean_average_precision`, with the same errors.
     ranks : iterable of int or None, default=None
         The N; None is about 100 ranks from 1 to all, evenly spaced on a log scale.
     average : {"micro", "macro"}, default="micro"
@@ -111,18 +106,13 @@ def precision_recall_by_rank(
     PrecisionRecall
         One point per rank.
 
-    Raises
-    ------
-    ParameterError, DataError
-        As for `mean_average_precision`.
-
     Examples
     --------
     >>> queries, database = np.array([[0]], np.uint8), np.array([[0], [1], [3]], np.uint8)
     >>> precision_recall_by_rank(queries, database, ([1], [1, 2, 1]), ranks=(1, 2)).recall
     array([0.5, 0.5])
     """
-    check_ties(ties, "precision_recall_by_rank")
+    choice(*TIES).check("precision_recall_by_rank", "ties", ties)
     choice("micro", "macro").check("precision_recall_by_rank", "average", average)
     ranking = Ranking(query_codes, database_codes)
     if ranks is None:
@@ -173,8 +163,7 @@ def precision_recall_by_radius(
         expected = f"the number of bits behind {ranking.max_distance // 8} bytes"
         raise ParameterError("precision_recall_by_radius", "n_bits", expected, n_bits)
     relevance = as_relevance(relevant, ranking.n_queries, ranking.n_items)
-    retrieved = np.zeros((ranking.n_queries, ranking.max_distance + 1), dtype=np.int64)
-    hits = np.zeros_like(retrieved)
+    retrieved, hits = np.zeros((2, ranking.n_queries, ranking.max_distance + 1), dtype=np.int64)
 
     def work(block: slice) -> None:
         for query, is_relevant in enumerate(relevance.hits(block), block.start):

@@ -46,10 +46,8 @@ def asymmetric_distances(projection: Any, codes: Any, out: Any) -> None:
     for byte in range(width):
         for value in range(256):
             total = 0.0
-            for bit in range(8):
-                j = 8 * byte + bit
-                if j < projection.size:
-                    total -= BYTE_SIGNS[value, bit] * projection[j]
+            for bit in range(min(8, projection.size - 8 * byte)):
+                total -= BYTE_SIGNS[value, bit] * projection[8 * byte + bit]
             table[byte, value] = total
     for i in range(n):
         total = 0.0

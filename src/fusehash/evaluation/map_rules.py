@@ -55,8 +55,7 @@ class MapRule:
 
     def mean(self, values: NDArray[np.float64], has_relevant: NDArray[np.bool_]) -> float:
         """Mean over queries of their average precisions, as this rule takes it."""
-        counted = int(has_relevant.sum()) if self.skip_hopeless else len(values)
-        divisor = counted + self.phantom_queries
+        divisor = self.phantom_queries + int(has_relevant.sum() if self.skip_hopeless else len(values))
         return float(values.sum() / divisor) if divisor else 0.0
 
 

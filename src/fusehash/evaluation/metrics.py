@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from fusehash.errors import DataError
 from fusehash.evaluation import kernels, tie_kernels
 from fusehash.evaluation.curves import precision_at, precision_recall_by_radius, precision_recall_by_rank
-from fusehash.evaluation.map_rules import MapRule, get_rule
-from fusehash.evaluation.ranking import ORDER, Ranking, Ties, check_k, check_ranks, check_ties
+from fusehash.evaluation.map_rules import MAP_RULES, get_rule
+from fusehash.evaluation.ranking import ORDER, TIES, Cut, Ranking, Ties, check_k, check_ranks
 from fusehash.evaluation.relevance import Relevant, as_relevance
 from fusehash.parameters import choice
 from fusehash.views import Floats
@@ -32,13 +32,7 @@ LARGEST_GRADE = 900  # beyond it 2^grade, summed over a database, overflows
 
 
 def mean_average_precision(
-    query_codes: Any,
-    database_codes: Any,
-    relevant: Relevant,
-    k: int | None = 50,
-    ties: Ties = "expected",
-    *,
-    rule: str = "E1",
+    query_codes: Any, database_codes: Any, relevant: Relevant, k: Cut = 50, ties: Ties = "expected", *, rule: str = "E1"
 ) -> float:
     """MAP@k: the mean over queries of AP@k.
 
@@ -65,10 +59,8 @@ def mean_average_precision(
 
     Raises
     ------
-    ParameterError
-        If k, ties or rule is not one of the values above.
-    DataError
-        If codes and relevance do not fit together.
+    ParameterError, DataError
+        If k, ties or rule is not one of the values above; if codes and relevance do not fit together.
 
     Examples
     --------
@@ -78,19 +70,13 @@ def mean_average_precision(
     >>> round(mean_average_precision(queries, database, ([1], [1, 2, 1])), 3)  # (1 + 2/3) / 2
     0.833
     """
-    definition = get_rule(rule, k, "mean_average_precision")
-    codes = query_codes, database_codes
-    return definition.mean(*_average_precisions(*codes, relevant, k, ties, definition, "mean_average_precision"))
+    owner = "mean_average_precision"
+    values, has_relevant = _average_precisions(owner, query_codes, database_codes, relevant, k, ties, rule)
+    return MAP_RULES[rule].mean(values, has_relevant)
 
 
 def average_precision(
-    query_codes: Any,
-    database_codes: Any,
-    relevant: Relevant,
-    k: int | None = 50,
-    ties: Ties = "expected",
-    *,
-    rule: str = "E1",
+    query_codes: Any, database_codes: Any, relevant: Relevant, k: Cut = 50, ties: Ties = "expected", *, rule: str = "E1"
 ) -> Floats:
     """AP@k of every query; parameters and errors as for `mean_average_precision`.
 
@@ -105,25 +91,24 @@ def average_precision(
     >>> average_precision(queries, database, ([1, 2], [1, 2, 1]), k=1)
     array([1., 0.])
     """
-    definition = get_rule(rule, k, "average_precision")
-    return _average_precisions(query_codes, database_codes, relevant, k, ties, definition, "average_precision")[0]
+    return _average_precisions("average_precision", query_codes, database_codes, relevant, k, ties, rule)[0]
 
 
 def _average_precisions(
-    query_codes: Any, database_codes: Any, relevant: Relevant, k: int | None, ties: Ties, rule: MapRule, owner: str
+    owner: str, query_codes: Any, database_codes: Any, relevant: Relevant, k: Cut, ties: Ties, rule: str
 ) -> tuple[Floats, NDArray[np.bool_]]:
     """AP of every query, and whether the database holds anything relevant to it."""
-    check_ties(ties, owner)
+    by_rank = get_rule(rule, k, owner).cut == "rank"
+    choice(*TIES).check(owner, "ties", ties)
     ranking = Ranking(query_codes, database_codes)
     cut = check_k(k, owner, ranking.n_items)
     relevance = as_relevance(relevant, ranking.n_queries, ranking.n_items)
-    values = np.zeros(ranking.n_queries)
-    has_relevant = np.zeros(ranking.n_queries, dtype=bool)
-    average = tie_kernels.rank_cut_ap if rule.cut == "rank" else tie_kernels.hit_cut_ap
+    values, has_relevant = np.zeros(ranking.n_queries), np.zeros(ranking.n_queries, dtype=bool)
+    average = tie_kernels.rank_cut_ap if by_rank else tie_kernels.hit_cut_ap
 
     def work(block: slice) -> None:
         is_relevant, stable = relevance.hits(block), ties == "stable"
-        if ranking.is_hamming and rule.cut == "rank" and ties in ("expected", "stable"):
+        if ranking.is_hamming and by_rank and ties in ("expected", "stable"):
             search = ranking.queries[block], ranking.words, ranking.max_distance + 1, np.ascontiguousarray(is_relevant)
             kernels.ap_of_queries(*search, cut, stable, values[block], has_relevant[block])
             return
@@ -140,7 +125,7 @@ def ndcg(
     query_codes: Any,
     database_codes: Any,
     relevant: Relevant,
-    k: int | None = 50,
+    k: Cut = 50,
     ties: Literal["expected", "stable"] = "expected",
     *,
     gain: Gain = "exponential",
@@ -179,7 +164,7 @@ def ndcg_per_query(
     query_codes: Any,
     database_codes: Any,
     relevant: Relevant,
-    k: int | None = 50,
+    k: Cut = 50,
     ties: Literal["expected", "stable"] = "expected",
     *,
     gain: Gain = "exponential",
@@ -191,7 +176,7 @@ def ndcg_per_query(
     >>> ndcg_per_query(np.array([[0]], np.uint8), np.array([[0], [1]], np.uint8), np.array([[2, 1]]))
     array([1.])
     """
-    check_ties(ties, "ndcg", ("expected", "stable"))
+    choice("expected", "stable").check("ndcg", "ties", ties)
     choice("exponential", "linear").check("ndcg", "gain", gain)
     ranking = Ranking(query_codes, database_codes)
     cut = check_k(k, "ndcg", ranking.n_items)
@@ -215,16 +200,13 @@ def _gains(grades: NDArray[Any], gain: Gain, k: int) -> tuple[Floats, Floats]:
     """The gain of every item, and the k largest gains in falling order."""
     if gain == "exponential" and grades.max() > LARGEST_GRADE:
         raise DataError(f"Grades under exponential gain must be at most {LARGEST_GRADE}. Got {grades.max():g}.")
-    if grades.dtype.kind == "u" and grades.max() < 1024:  # few values, many items: count instead of sorting
-        values = _gain(np.arange(int(grades.max()) + 1), gain)
-        return values[grades], np.repeat(values[::-1], np.bincount(grades)[::-1])[:k]
-    gains = _gain(grades, gain)
+    is_counted = grades.dtype.kind == "u" and grades.max() < 1024  # few values, many items: count instead of sorting
+    gains = np.arange(grades.max() + 1.0) if is_counted else grades.astype(np.float64)
+    if gain == "exponential":
+        gains = np.exp2(gains) - 1.0
+    if is_counted:
+        return gains[grades], np.repeat(gains[::-1], np.bincount(grades)[::-1])[:k]
     return gains, np.sort(gains)[::-1][:k]
-
-
-def _gain(grades: NDArray[Any], gain: Gain) -> Floats:
-    exact = grades.astype(np.float64)
-    return np.exp2(exact) - 1.0 if gain == "exponential" else exact
 
 
 def pair_recall(
@@ -260,7 +242,7 @@ def pair_recall(
     >>> pair_recall(image, text, k=(1, 3)).round(3)
     array([0.333, 1.   ])
     """
-    check_ties(ties, "pair_recall")
+    choice(*TIES).check("pair_recall", "ties", ties)
     ranking = Ranking(query_codes, database_codes)
     cuts = check_ranks(k, "pair_recall", "k")
     nearer, tied_before, tied = _partner_positions(ranking)
@@ -302,10 +284,8 @@ def pair_auc(query_codes: Any, database_codes: Any) -> float:
 def _partner_positions(ranking: Ranking) -> NDArray[np.int64]:
     """Per query: items nearer than the partner, tied before it in row order, tied with it at all (3, n)."""
     if ranking.n_queries != ranking.n_items:
-        raise DataError(
-            "Queries and database must pair row by row. "
-            f"Got {ranking.n_queries} queries and {ranking.n_items} database items."
-        )
+        counts = f"{ranking.n_queries} queries and {ranking.n_items} database items"
+        raise DataError(f"Queries and database must pair row by row. Got {counts}.")
     positions = np.zeros((3, ranking.n_queries), dtype=np.int64)
 
     def work(block: slice) -> None:

@@ -14,7 +14,8 @@ searches train[order[ceil(n / 2) :]], both in ascending row order.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count, permutations, product
@@ -28,10 +29,10 @@ from sklearn.base import clone
 import fusehash
 from fusehash.errors import DataError, ParameterError
 from fusehash.evaluation.map_rules import MAP_RULES
-from fusehash.evaluation.metrics import METRICS
-from fusehash.evaluation.ranking import Ties, check_k, check_ties
+from fusehash.evaluation.metrics import average_precision
+from fusehash.evaluation.ranking import TIES, Ties, check_k
 from fusehash.evaluation.result import EvaluationResult, Score, json_ready
-from fusehash.parameters import Progress, check_label_array, integer
+from fusehash.parameters import Progress, check_label_array, choice, integer
 from fusehash.views import Floats, PairedViews
 
 if TYPE_CHECKING:
@@ -45,21 +46,11 @@ ROWS_AT_ONCE = 8192  # rows per call of `encode`, so that a database is never co
 
 @dataclass(frozen=True)
 class SearchProtocol:
-    """One protocol.
-
-    Attributes
-    ----------
-    name, sentence : str
-        The key in `PROTOCOLS`, and what is searched.
-    new_items : bool
-        Whether the searched items are new to the model.
-    codes : {"unified", "hashed", "fused"}
-        Learned in training, hashed from the searched view, or fused from all views.
-    """
+    """One protocol: what is searched."""
 
     name: str
-    new_items: bool
-    codes: Literal["unified", "hashed", "fused"]
+    new_items: bool  # whether the searched items are new to the model
+    codes: Literal["unified", "hashed", "fused"]  # from training, from the searched view, or from all views
     sentence: str
 
     def code_name(self, stage: StageName, view: str) -> str:
@@ -117,10 +108,9 @@ class ProtocolRows:
         stage = self.stage(protocol)
         return self.coded(PROTOCOLS[protocol].code_name(stage, ""), stage, seed)
 
-    def stages(self, protocols: Iterable[str]) -> tuple[StageName, ...]:
-        """The fits that protocols need."""
-        needed: set[StageName] = {self.stage(protocol) for protocol in protocols}
-        return tuple(stage for stage in ("train", "half") if stage in needed)
+    def stages(self, protocols: Collection[str]) -> tuple[StageName, ...]:
+        """The fits that protocols need, in order."""
+        return tuple(dict.fromkeys(self.stage(protocol) for protocol in PROTOCOLS if protocol in protocols))
 
 
 def halves(train: Rows, seed: int) -> tuple[Rows, Rows]:
@@ -134,18 +124,14 @@ def halves(train: Rows, seed: int) -> tuple[Rows, Rows]:
 
 def check_split(dataset: PairedDataset) -> ProtocolRows:
     """The rows of a data set; raise if queries are also searched or learned from."""
-    from fusehash.datasets.base import check_rows
+    from fusehash.datasets.base import PARTS, check_rows
 
-    parts = {name: getattr(dataset, name) for name in ("train", "query", "database")}
-    rows = ProtocolRows(
-        **{name: check_rows(part, dataset.views.n_rows, f"'{name}' of {dataset.name}") for name, part in parts.items()}
-    )
+    n_rows, owner = dataset.views.n_rows, dataset.name
+    rows = ProtocolRows(*(check_rows(getattr(dataset, part), n_rows, f"'{part}' of {owner}") for part in PARTS))
     for name, others in (("training", rows.train), ("database", rows.database)):
         both = np.intersect1d(rows.query, others)
         if both.size:
-            raise DataError(
-                f"Query rows must not be {name} rows. Got {both.size} rows that are both, first row {both[0]}."
-            )
+            raise DataError(f"Query rows must not be {name} rows. Got {both.size} shared rows, first row {both[0]}.")
     return rows
 
 
@@ -192,9 +178,7 @@ class StageCodes:
         if name == "unified":
             codes: NDArray[Any] = model.codes_
             if len(codes) != len(rows):
-                raise DataError(
-                    f"The model must have a code for each of the {len(rows)} training rows. Got {len(codes)}."
-                )
+                raise DataError(f"The model must have a code for each of {len(rows)} training rows. Got {len(codes)}.")
             return codes
         parts = (rows[start : start + ROWS_AT_ONCE] for start in range(0, len(rows), ROWS_AT_ONCE))
         if name.endswith("fused"):
@@ -232,9 +216,7 @@ def evaluate(
         Any object with `fit`, `codes_`, `encode`, `encode_fused` and `get_params`; with `project` if asymmetric.
     dataset : PairedDataset
         Or any object with its views, labels, row numbers, split and fingerprint.
-    k : int or None, default=50
-        The cut; None is the whole database.
-    ties : {"expected", "stable", "best", "worst"}, default="expected"
+    k, ties
         As for `mean_average_precision`.
     protocols : sequence of {"U", "H", "HN", "FN"}, default=("U", "H", "HN", "FN")
         What is searched; see `PROTOCOLS`.
@@ -254,10 +236,9 @@ def evaluate(
 
     Raises
     ------
-    ParameterError
-        If a parameter is not one of the values above, or no protocol is possible.
-    DataError
-        If the data set has no labels or fewer than two views, or its query rows are also searched.
+    ParameterError, DataError
+        If a parameter is not one of the values above, no protocol is possible, the data set has no labels or fewer than
+        two views, or its query rows are also searched.
 
     Examples
     --------
@@ -267,7 +248,7 @@ def evaluate(
     >>> result["H", "image->text"]
     Score(H image->text: 0.2383, 1 seeds)
     """
-    check_ties(ties, "evaluate")
+    choice(*TIES).check("evaluate", "ties", ties)
     check_k(k, "evaluate", dataset.views.n_rows)
     names = _check_protocols(protocols)
     if asymmetric and not hasattr(model, "project"):
@@ -281,7 +262,7 @@ def evaluate(
     names = [name for name in names if name not in skipped]
     if not names:
         raise ParameterError("evaluate", "protocols", "possible here (" + " ".join(skipped.values()) + ")", protocols)
-    runs = _check_seeds(seeds) if refit else (_seed_of(model),)
+    runs = _check_seeds(seeds, model, refit=refit)
     fits = [(seed, stage, rows.learned(stage, seed or 0)) for seed in runs for stage in rows.stages(names)]
     total, steps = len(runs) * len(names) * len(directions) + len(fits) * refit, count()
 
@@ -289,8 +270,9 @@ def evaluate(
         if progress is not None:
             progress(next(steps), total, message)
 
-    fit_seconds: dict[str, list[float]] = {}
-    searches: dict[tuple[str, str, str], list[tuple[Floats, Rows, int]]] = {}
+    fit_seconds: dict[str, list[float]] = defaultdict(list)
+    values: dict[tuple[str, str, str], list[Floats]] = defaultdict(list)
+    searches: dict[tuple[str, str, str], tuple[Rows, int]] = {}
     for seed, stage, learned in fits:
         fitted = model
         if refit:
@@ -298,7 +280,7 @@ def evaluate(
             fitted = clone(model)
             if "random_state" in fitted.get_params(deep=False):
                 fitted.set_params(random_state=seed)
-            fit_seconds.setdefault(stage, []).append(fit_rows(fitted, dataset.views, labels, learned))
+            fit_seconds[stage].append(fit_rows(fitted, dataset.views, labels, learned))
         codes = StageCodes(fitted, dataset.views, rows, stage, seed or 0, asymmetric)
         for name, (asked, searched) in product(names, directions):
             if rows.stage(name) != stage:
@@ -307,17 +289,15 @@ def evaluate(
             query, database = f"query:{asked}", PROTOCOLS[name].code_name(stage, searched)
             query_rows, database_rows = codes.rows(query), codes.rows(database)
             relevant = labels[query_rows], labels[database_rows]
-            values = METRICS["map"].compute(codes[query], codes[database], relevant, k=k, ties=ties)
-            searches.setdefault((name, asked, searched), []).append((values, query_rows, len(database_rows)))
+            values[name, asked, searched].append(average_precision(codes[query], codes[database], relevant, k, ties))
+            searches.setdefault((name, asked, searched), (query_rows, len(database_rows)))
 
-    scores = tuple(
-        Score(*key, runs, np.stack([values for values, _, _ in searches[key]]), *searches[key][0][1:])
-        for key in ((name, *direction) for name, direction in product(names, directions))
-    )
+    keys = [(name, *direction) for name, direction in product(names, directions)]
+    scores = tuple(Score(*key, runs, np.stack(values[key]), *searches[key]) for key in keys)
     settings = {"k": k if k is None else int(k), "ties": ties, "asymmetric": asymmetric, "refit": refit}
     card = _card(model, dataset, rows, names, settings | {"seeds": list(runs)})
     report("done")
-    return EvaluationResult(scores, card, fit_seconds, skipped)
+    return EvaluationResult(scores, card, dict(fit_seconds), skipped)
 
 
 def _check_protocols(protocols: Any) -> list[str]:
@@ -330,14 +310,13 @@ def _check_protocols(protocols: Any) -> list[str]:
 
 
 def _check_labels(dataset: PairedDataset) -> Any:
-    labels = dataset.labels
-    if labels is None:
+    if dataset.labels is None:
         raise DataError(
             f"Evaluation needs labels to know what is relevant. Data set '{dataset.name}' has none; "
             "add class numbers or a 0/1 matrix to its file as the array labels, "
             "or pass files of views: image=a.npy text=b.npy --labels c.npy."
         )
-    labels = check_label_array(labels)
+    labels = check_label_array(dataset.labels)
     if labels.shape[0] != dataset.views.n_rows:
         raise DataError(
             f"Data set '{dataset.name}' must have a label row for each of its {dataset.views.n_rows} rows. "
@@ -346,16 +325,15 @@ def _check_labels(dataset: PairedDataset) -> Any:
     return labels
 
 
-def _check_seeds(seeds: Any) -> tuple[int | None, ...]:
+def _check_seeds(seeds: Any, model: Any, *, refit: bool) -> tuple[int | None, ...]:
+    """The seeds of all fits; without a refit, the one that the model was fitted with."""
+    if not refit:
+        seed = model.get_params(deep=False).get("random_state")
+        return (int(seed) if isinstance(seed, int | np.integer) else None,)
     listed = list(seeds) if isinstance(seeds, Sequence | range | np.ndarray) else [seeds]
     if not listed or not all(map(integer(0).accepts, listed)):
         raise ParameterError("evaluate", "seeds", "one or more integers of at least 0", seeds)
     return tuple(int(seed) for seed in listed)
-
-
-def _seed_of(model: Any) -> int | None:
-    seed = model.get_params(deep=False).get("random_state")
-    return int(seed) if isinstance(seed, int | np.integer) else None
 
 
 def _cannot_run(model: Any, rows: ProtocolRows, names: Sequence[str], *, refit: bool) -> dict[str, str]:

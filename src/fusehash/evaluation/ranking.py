@@ -1,9 +1,7 @@
 """From codes to rankings: for one query, the tie groups of the database, nearest first.
 
-The type of the queries selects the distance:
-- packed uint8 codes (n, bytes): Hamming distance to the packed database codes;
-- float projections (n, n_bits), "asymmetric": distance -<p, b> to the database codes b in {-1, +1}. Ties are equal
-  floats.
+The type of the queries selects the distance: packed uint8 codes (n, bytes) rank by Hamming distance, float projections
+p (n, n_bits) by -<p, b> to the database codes b in {-1, +1} ("asymmetric"). Ties are equal distances.
 """
 
 from __future__ import annotations
@@ -19,10 +17,11 @@ from fusehash.bits import check_codes, n_bytes
 from fusehash.errors import DataError, ParameterError
 from fusehash.evaluation import kernels
 from fusehash.numerics.parallel import n_cores
-from fusehash.parameters import choice, integer, optional
+from fusehash.parameters import integer, optional
 
 Ties: TypeAlias = Literal["expected", "stable", "best", "worst"]
 TIES: tuple[Ties, ...] = ("expected", "stable", "best", "worst")
+Cut: TypeAlias = int | None  # a number of ranks; None is the whole database
 # The order inside tie groups as compiled kernels expect it; "stable" has no ties left, so its expectation is exact.
 ORDER: dict[str, int] = {"expected": 0, "stable": 0, "best": 1, "worst": -1}
 
@@ -33,8 +32,7 @@ BLOCK_ENTRIES = 1 << 22
 class Ranking:
     """The order in which a database answers queries.
 
-    Codes are compared as 64-bit words: `queries` (n_queries, words) and `words` (words, n_items). Projections stay in
-    `queries` as they are.
+    `queries` are 64-bit words of codes (n_queries, words) or projections; `words` (words, n_items) the database codes.
     """
 
     def __init__(self, query_codes: Any, database_codes: Any) -> None:
@@ -42,7 +40,6 @@ class Ranking:
         self.max_distance = 8 * self._codes.shape[1]
         queries = np.asarray(query_codes)
         self.is_hamming = queries.dtype.kind != "f"  # queries are codes, not projections
-        self.queries: NDArray[Any]
         if self.is_hamming:
             packed = check_codes(queries, what="Query codes")
             if packed.shape[1] != self._codes.shape[1]:
@@ -50,7 +47,7 @@ class Ranking:
                     "Query and database codes must have equal numbers of bytes per row. "
                     f"Got {packed.shape[1]} and {self._codes.shape[1]}."
                 )
-            self.queries = np.ascontiguousarray(kernels.to_words(packed).T)
+            self.queries: NDArray[Any] = np.ascontiguousarray(kernels.to_words(packed).T)
             self.words = kernels.to_words(self._codes)
         else:
             self.queries = self._check_projections(queries)
@@ -77,9 +74,7 @@ class Ranking:
             n_levels = self.n_items
         return levels, n_levels
 
-    def groups(
-        self, query: int, values: NDArray[Any], *, stable: bool = False
-    ) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    def groups(self, query: int, values: NDArray[Any], *, stable: bool = False) -> tuple[NDArray[Any], NDArray[Any]]:
         """Number of items and sum of values of every tie group, nearest group first; 0/1 bytes are counted."""
         levels, n_levels = self.levels(query, stable=stable)
         sizes = np.zeros(n_levels, dtype=np.int64)
@@ -92,30 +87,20 @@ class Ranking:
         cores = n_cores()
         size = max(1, min(BLOCK_ENTRIES // self.n_items, -(-self.n_queries // (2 * cores))))
         blocks = [slice(start, min(start + size, self.n_queries)) for start in range(0, self.n_queries, size)]
-        if cores == 1 or self.n_queries * self.n_items < 100_000:  # threads would cost more than they save
-            for block in blocks:
-                work(block)
-            return
+        few = cores == 1 or self.n_queries * self.n_items < 100_000  # threads would cost more than they save
         with ThreadPoolExecutor(cores) as pool:
-            list(pool.map(work, blocks))
+            run = map if few else pool.map
+            list(run(work, blocks))
 
     def _check_projections(self, projections: NDArray[Any]) -> NDArray[np.float64]:
-        if projections.ndim != 2:
+        if projections.ndim != 2 or n_bytes(projections.shape[1]) != self._codes.shape[1]:
             raise DataError(
-                f"Query projections must be a matrix (n, n_bits). Got an array of shape {projections.shape} instead."
-            )
-        if n_bytes(projections.shape[1]) != self._codes.shape[1]:
-            raise DataError(
-                "Query projections must have a column per bit of the database codes "
-                f"({self.max_distance - 7} to {self.max_distance}). Got {projections.shape[1]} instead."
+                "Query projections must be a matrix with a column per bit of the database codes "
+                f"({self.max_distance - 7} to {self.max_distance}). Got an array of shape {projections.shape} instead."
             )
         if not np.isfinite(projections).all():
             raise DataError("Query projections must be finite numbers. Got NaN or infinity.")
         return np.ascontiguousarray(projections, dtype=np.float64)
-
-
-def check_ties(ties: Any, owner: str, allowed: tuple[Ties, ...] = TIES) -> None:
-    choice(*allowed).check(owner, "ties", ties)
 
 
 def check_k(k: Any, owner: str, n_items: int) -> int:

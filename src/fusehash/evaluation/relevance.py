@@ -97,10 +97,10 @@ class GradedRelevance(Relevance):
         rows = np.arange(block.start, block.stop, dtype=np.int64)
         with self._lock:
             grades = _as_grades(self._function(rows))
-        if grades.shape != (len(rows), self.n_items):
+        expected = len(rows), self.n_items
+        if grades.shape != expected:
             raise DataError(
-                f"The relevance function must return a matrix of shape {(len(rows), self.n_items)} "
-                f"for {len(rows)} query rows. Got shape {grades.shape} instead."
+                f"The relevance function must return a matrix of shape {expected}. Got {grades.shape} instead."
             )
         return grades
 
@@ -138,19 +138,12 @@ def _as_array(values: Any) -> Matrix:
 def _from_labels(query_labels: Any, item_labels: Any) -> Relevance:
     queries = check_label_array(query_labels, "Query labels")
     items = check_label_array(item_labels, "Database labels")
-    if queries.ndim != items.ndim:
+    if queries.shape[1:] != items.shape[1:]:
         raise DataError(
-            "Query and database labels must both be class numbers (1-d) or both be 0/1 matrices. "
+            "Query and database labels must both be class numbers (1-d) or both be 0/1 matrices with the same columns. "
             f"Got shapes {queries.shape} and {items.shape}."
         )
-    if queries.ndim == 1:
-        return ClassRelevance(queries, items)
-    if queries.shape[1] != items.shape[1]:
-        raise DataError(
-            "Query and database label matrices must have the same columns. "
-            f"Got {queries.shape[1]} and {items.shape[1]} columns."
-        )
-    return LabelSetRelevance(queries, items)
+    return ClassRelevance(queries, items) if queries.ndim == 1 else LabelSetRelevance(queries, items)
 
 
 def _label_masks(labels: Any) -> NDArray[np.uint64]:

@@ -100,8 +100,7 @@ class EvaluationResult:
     skipped: Mapping[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        card = self.card
-        return f"EvaluationResult({card['model']} on {card['dataset']}, {len(self.scores)} scores)"
+        return f"EvaluationResult({self.card['model']} on {self.card['dataset']}, {len(self.scores)} scores)"
 
     def __getitem__(self, key: tuple[str, str]) -> Score:
         for score in self.scores:
@@ -154,12 +153,9 @@ def json_ready(value: Any) -> Any:
     """A parameter as JSON can hold it; what JSON cannot hold becomes its repr."""
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
-    if isinstance(value, float) and not math.isfinite(value):
-        return repr(value)
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
     if isinstance(value, Mapping):
         return {str(key): json_ready(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
         return [json_ready(entry) for entry in value]
-    return repr(value)
+    is_plain = value is None or isinstance(value, int | str) or (isinstance(value, float) and math.isfinite(value))
+    return value if is_plain else repr(value)

@@ -95,10 +95,9 @@ def rank_cut_ap(sizes: Any, hits: Any, k: Any, order: Any) -> float:
         g, r = sizes[j], hits[j]
         if a == k:
             break
-        if a + g > k and order == 0:
-            return _expected_at_cut(total, a, b, g, r, k - a)
         if a + g > k:
-            return _extreme_at_cut(total, a, b, g, r, k - a, order)
+            group = total, a, b, g, r, k - a
+            return _expected_at_cut(*group) if order == 0 else _extreme_at_cut(*group, order)
         if order == 0:
             total += expected_precision_sum(a, b, g, r)
         else:
@@ -174,12 +173,8 @@ def hits_at(sizes: Any, hits: Any, ranks: Any, order: Any, out: Any) -> None:
         slots = ranks[i] - a
         if j < sizes.size and slots > 0:
             g, r = sizes[j], hits[j]
-            if order == 0:
-                out[i] += slots * r / g
-            elif order == 1:
-                out[i] += min(slots, r)
-            else:
-                out[i] += max(0, slots - (g - r))
+            most, fewest = min(slots, r), max(0, slots - (g - r))
+            out[i] += slots * r / g if order == 0 else most if order == 1 else fewest
 
 
 @compiled()
