@@ -302,8 +302,7 @@ def evaluate(
 
 def _check_protocols(protocols: Any) -> list[str]:
     names = list(protocols) if isinstance(protocols, Iterable) and not isinstance(protocols, str) else [protocols]
-    all_exist = all(isinstance(name, str) and name in PROTOCOLS for name in names)
-    if not names or not all_exist or len(set(names)) != len(names):
+    if not names or not all(map(choice(*PROTOCOLS).accepts, names)) or len(set(names)) != len(names):
         expected = "different names out of " + ", ".join(map(repr, PROTOCOLS))
         raise ParameterError("evaluate", "protocols", expected, protocols)
     return names

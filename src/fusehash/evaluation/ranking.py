@@ -43,10 +43,8 @@ class Ranking:
         if self.is_hamming:
             packed = check_codes(queries, what="Query codes")
             if packed.shape[1] != self._codes.shape[1]:
-                raise DataError(
-                    "Query and database codes must have equal numbers of bytes per row. "
-                    f"Got {packed.shape[1]} and {self._codes.shape[1]}."
-                )
+                widths = f"{packed.shape[1]} and {self._codes.shape[1]}"
+                raise DataError(f"Query and database codes must have equal numbers of bytes per row. Got {widths}.")
             self.queries: NDArray[Any] = np.ascontiguousarray(kernels.to_words(packed).T)
             self.words = kernels.to_words(self._codes)
         else:
@@ -83,7 +81,7 @@ class Ranking:
         return sizes, sums
 
     def for_each_block(self, work: Callable[[slice], None]) -> None:
-        """Call `work` for slices that cover the queries, on all cores; it must write only to its own rows."""
+        """Call `work` for slices that cover the queries, on all cores; it must write only to rows of its slice."""
         cores = n_cores()
         size = max(1, min(BLOCK_ENTRIES // self.n_items, -(-self.n_queries // (2 * cores))))
         blocks = [slice(start, min(start + size, self.n_queries)) for start in range(0, self.n_queries, size)]

@@ -99,9 +99,7 @@ class GradedRelevance(Relevance):
             grades = _as_grades(self._function(rows))
         expected = len(rows), self.n_items
         if grades.shape != expected:
-            raise DataError(
-                f"The relevance function must return a matrix of shape {expected}. Got {grades.shape} instead."
-            )
+            raise DataError(f"The relevance function must return a matrix of shape {expected}. Got {grades.shape}.")
         return grades
 
 

@@ -72,7 +72,7 @@ class Score:
             "database_view": self.database_view,
             "mean": self.mean,
             "std": None if np.isnan(self.std) else self.std,
-            "values": [float(value) for value in self.values],
+            "values": self.values.tolist(),
             "n_query": len(self.query_rows),
             "n_database": self.n_database,
         }

@@ -118,8 +118,7 @@ def _expected_first_hits(a: Any, b: Any, g: Any, r: Any, n_counted: Any) -> floa
     total = 0.0
     for i in range(1, n_counted + 1):
         low, high = i, g - r + i
-        mode = (i - 1) * g // (r - 1) + 1 if r > 1 else 1
-        mode = min(max(mode, low), high)
+        mode = min(max((i - 1) * g // max(1, r - 1) + 1, low), high)
         value, weights = 0.0, 0.0
         weight, t = 1.0, mode
         while t <= high and weight > 1e-22:
