@@ -26,13 +26,13 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-import fusehash
 from fusehash.errors import DataError, ParameterError
 from fusehash.evaluation.map_rules import MAP_RULES
 from fusehash.evaluation.metrics import METRICS
 from fusehash.evaluation.ranking import Ties, check_k, check_ties
 from fusehash.evaluation.result import EvaluationResult, Score, json_ready
 from fusehash.parameters import integer
+from fusehash.version import __version__
 from fusehash.views import Floats, PairedViews
 
 if TYPE_CHECKING:
@@ -465,5 +465,5 @@ def _card(
         "seeds": list(seeds),
         "model": type(model).__name__,
         "model_params": {name: json_ready(value) for name, value in model.get_params(deep=False).items()},
-        "fusehash_version": fusehash.__version__,
+        "fusehash_version": __version__,
     }
