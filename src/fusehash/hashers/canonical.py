@@ -19,6 +19,7 @@ from scipy.linalg import block_diag, eigh
 from fusehash.hashers.linear import CenteredViews
 from fusehash.numerics.linalg import top_eigenpairs, whitening
 from fusehash.numerics.parallel import map_blocks
+from fusehash.numerics.rotation import random_rotations
 from fusehash.views import Floats, PairedViews
 
 # Eigenvalues of a Gram matrix below this share of the largest are rounding errors.
@@ -91,6 +92,15 @@ def canonical_directions(data: CenteredViews, n_directions: int) -> dict[str, Fl
     A = T @ V[:, w > 1e-8 * w[0]]
     n = data.views.n_rows
     return {name: unit_variance(A[s], gram[s, s], n) for name, s in zip(data.views.names, spans, strict=True)}
+
+
+def rotated_directions(
+    data: CenteredViews, n_directions: int, n_bits: int, rng: np.random.Generator
+) -> dict[str, Floats]:
+    """Canonical directions, randomly rotated; several rotations where there are more bits than directions."""
+    directions = canonical_directions(data, n_directions)
+    R = random_rotations(next(iter(directions.values())).shape[1], n_bits, rng)
+    return {name: A @ R for name, A in directions.items()}
 
 
 def feature_spans(views: PairedViews) -> list[slice]:

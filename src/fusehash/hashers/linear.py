@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,7 +49,7 @@ class CenteredViews:
     def over(cls, data: RowPasses, ridge: float, dtype: str | None = None) -> CenteredViews:
         """The same over rows anywhere; a device computes in single precision by default."""
         dtype = dtype or ("float32" if is_accelerated(data.like) else "float64")
-        sums = gram_sums_over(data, dtype)
+        sums = gram_sums(data, dtype)
         factors = {name: ridge_solver(total.gram, ridge) for name, total in sums.items()}
         return cls(data, sums, factors, ridge, dtype)
 
@@ -185,13 +185,8 @@ class Grams:
                 self.by_view[name].merge(part)
 
 
-def gram_sums(views: PairedViews, n_threads: int | None = None) -> dict[str, CenteredGram]:
+def gram_sums(data: RowPasses, dtype: str = "float64") -> dict[str, CenteredGram]:
     """Means and centered Gram matrices of every view, in one pass; views must vary."""
-    return gram_sums_over(RowPasses(views, n_threads))
-
-
-def gram_sums_over(data: RowPasses, dtype: str = "float64") -> dict[str, CenteredGram]:
-    """The same over rows anywhere."""
 
     def of_block(block: Block) -> tuple[None, Grams]:
         parts = {name: CenteredGram(X.shape[1]) for name, X in block.arrays.items()}
@@ -222,6 +217,11 @@ def _check_varies(name: str, mean: Floats, variance: Floats) -> None:
 def _rank(gram: Array) -> int:
     w = np.linalg.eigvalsh(host(gram))
     return int(np.sum(w > 1e-10 * w[-1]))
+
+
+def settled(losses: Sequence[float], tol: float) -> bool:
+    """Whether the last iteration changed the loss by at most tol (relative)."""
+    return len(losses) > 1 and abs(losses[-1] - losses[-2]) <= tol * abs(losses[-1])
 
 
 def sum_parts(parts: Iterable[dict[str, Floats]]) -> dict[str, Floats]:

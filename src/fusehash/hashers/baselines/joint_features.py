@@ -10,6 +10,7 @@ import numpy as np
 from fusehash.hashers.linear import gram_sums
 from fusehash.numerics.parallel import map_blocks
 from fusehash.parameters import rng_for
+from fusehash.streams.row_passes import RowPasses
 from fusehash.views import Floats, PairedViews
 
 
@@ -31,7 +32,7 @@ class JointFeatures:
     @classmethod
     def of(cls, views: PairedViews, starts: dict[str, int], seed: int, n_threads: int | None) -> JointFeatures:
         """Means in one pass over the data, the Gram matrix in a second; `starts` maps a factor to its columns."""
-        means = {name: total.mean for name, total in gram_sums(views, n_threads).items()}
+        means = {name: total.mean for name, total in gram_sums(RowPasses(views, n_threads)).items()}
         data = cls(views, means, starts, seed)
         data.n_threads = n_threads
         for part in data.map_blocks(lambda block: block.T @ block):
@@ -53,7 +54,7 @@ class JointFeatures:
         return np.eye(len(self.gram))[:, self.span[f"start {name}"]]
 
     def residual(self, name: str, A: Floats, U: Floats) -> float:
-        """||X_m - V U'||^2 for V given by A."""
+        """||X_m - V U'||^2 for V with coefficients A."""
         span = self.span[name]
         fitted = np.sum((A.T @ self.gram @ A) * (U.T @ U))
         explained = 2.0 * np.sum((self.gram[span] @ A) * U) - fitted
