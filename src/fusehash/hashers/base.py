@@ -266,8 +266,7 @@ class CrossModalHasher(BaseEstimator, ABC):
             return to_device_of(self.project(host(matrix), view=name), matrix)
         there = self._on_device_of(matrix)
         size = device_rows(matrix)
-        starts = range(0, len(matrix), size)
-        parts = [there._project_block(to_dense(matrix[i : i + size]), name) for i in starts]
+        parts = [there._project_block(to_dense(matrix[i : i + size]), name) for i in range(0, len(matrix), size)]
         whole = parts[0] if len(parts) == 1 else namespace(matrix).concat(parts, axis=0)
         return whole if whole.shape[1] == self.n_bits else whole[:, : self.n_bits]
 
@@ -291,7 +290,7 @@ class CrossModalHasher(BaseEstimator, ABC):
         return state
 
     def encode(self, X: Any, *, view: str | int, out: str | Path | None = None) -> Any:
-        """Packed codes of items seen in one view.
+        """Packed codes of items seen in one view; raises as `project` does.
 
         Parameters
         ----------
@@ -305,22 +304,19 @@ class CrossModalHasher(BaseEstimator, ABC):
         Returns
         -------
         codes : array of uint8, shape (n, n_bits / 8), or Path
-            A lazy dask array for a dask array, a generator of code blocks for a stream, and the path with `out`. Errors
-            are those of `project`.
+            A lazy dask array for a dask array, a generator of code blocks for a stream, and the path with `out`.
         """
         name = self._view_name(view)
         if out is None and writers.is_dask(X):
             return writers.encode_lazily(self, X, name)
-        if is_block_stream(X):
-            return self._encode_stream(X, name, out)
-        return self._encode({name: open_view(X)}, False, out)
+        return self._encode(X if is_block_stream(X) else {name: open_view(X)}, name, out)
 
-    def _encode_stream(self, stream: Any, name: str | None, out: str | Path | None) -> Any:
-        codes = writers.encode_blocks(self, stream, name)
-        return codes if out is None else writers.write_codes(codes, None, bits.n_bytes(self.n_bits), out)
-
-    def _encode(self, opened: dict[str, Any], fused: bool, out: str | Path | None) -> Any:
-        """Codes of opened views: of one, or of several that are fused."""
+    def _encode(self, opened: Any, view: str | None, out: str | Path | None) -> Any:
+        """Codes of a stream or of opened views: of one view, or of several that are fused (None)."""
+        if is_block_stream(opened):
+            blocks = writers.encode_blocks(self, opened, view)
+            return blocks if out is None else writers.write_codes(blocks, None, bits.n_bytes(self.n_bits), out)
+        fused = view is None
         is_stored = any(isinstance(matrix, StoredMatrix) for matrix in opened.values())
         has_tensors = any(is_foreign(matrix) for matrix in opened.values())
         if is_stored or (out is not None and not has_tensors):
@@ -328,12 +324,11 @@ class CrossModalHasher(BaseEstimator, ABC):
                 if not (fused and isinstance(matrix, StoredMatrix)):  # checked block by block
                     opened[name] = self._check_rows(matrix, name, allow_missing=fused)
             return writers.encode_rows(self, opened, fused=fused, out=out)
-        name, matrix = next(iter(opened.items()))
-        codes = bits.pack(self.project_fused(opened) if fused else self.project(matrix, view=name))
+        codes = bits.pack(self.project_fused(opened) if view is None else self.project(opened[view], view=view))
         return codes if out is None else writers.write_codes([host(codes)], len(codes), codes.shape[1], out)
 
     def project_fused(self, views: ViewsLike) -> Array:
-        """Real-valued projections of items seen in any subset of the views.
+        """Real-valued projections of items seen in any subset of the views; raises as `project` does.
 
         Items seen in every view are fused by the method; others get the weighted sum of the projections of their views.
 
@@ -345,7 +340,6 @@ class CrossModalHasher(BaseEstimator, ABC):
         Returns
         -------
         projections : array, shape (n, n_bits)
-            Errors are those of `project`.
         """
         opened = self._opened(views)
         if any(isinstance(matrix, StoredMatrix) for matrix in opened.values()):
@@ -374,7 +368,8 @@ class CrossModalHasher(BaseEstimator, ABC):
             return
         there = is_foreign(total) and self.accelerated
         model = self._on_device_of(total) if there else self
-        rows, size = views.complete_rows(), device_rows(total) if there else ENCODE_ROWS
+        rows = views.complete_rows()
+        size = device_rows(total) if there else ENCODE_ROWS
         for start in range(0, len(rows), size):
             some = rows[start : start + size]
             padded = some if there else np.concatenate([some, np.repeat(some[:1], size - len(some))])
@@ -390,7 +385,7 @@ class CrossModalHasher(BaseEstimator, ABC):
         return None
 
     def encode_fused(self, views: ViewsLike, *, out: str | Path | None = None) -> Any:
-        """Packed codes of items seen in any subset of the views.
+        """Packed codes of items seen in any subset of the views; raises as `project` does.
 
         Parameters
         ----------
@@ -402,12 +397,10 @@ class CrossModalHasher(BaseEstimator, ABC):
         Returns
         -------
         codes : array of uint8, shape (n, n_bits / 8), or Path
-            A generator of code blocks for a stream, and the path with `out`. Errors are those of `project`.
+            A generator of code blocks for a stream, and the path with `out`.
         """
         self._check_fitted()
-        if is_block_stream(views):
-            return self._encode_stream(views, None, out)
-        return self._encode(self._opened(views), True, out)
+        return self._encode(views if is_block_stream(views) else self._opened(views), None, out)
 
     def _opened(self, views: ViewsLike) -> dict[str, Any]:
         return {self._view_name(name): open_view(matrix) for name, matrix in self._named(views).items()}
@@ -504,13 +497,12 @@ class CrossModalHasher(BaseEstimator, ABC):
 
     def _named(self, views: ViewsLike) -> dict[str, Any]:
         self._check_fitted()
-        if isinstance(views, list | tuple):  # a list stands for the views in the order of fit
-            if len(views) != len(self.view_names_):
-                raise DataError(
-                    f"A list of views must have one matrix for each of {self.view_names_}. Got {len(views)} instead."
-                )
-            return dict(zip(self.view_names_, views, strict=True))
-        return named(views)
+        if not isinstance(views, list | tuple):
+            return named(views)
+        names = self.view_names_  # a list stands for the views in the order of fit
+        if len(views) != len(names):
+            raise DataError(f"A list of views must have one matrix for each of {names}. Got {len(views)} instead.")
+        return dict(zip(names, views, strict=True))
 
     def _view_name(self, view: str | int) -> str:
         self._check_fitted()

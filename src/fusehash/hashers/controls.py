@@ -80,7 +80,7 @@ class RegressionHasher(LinearHasher):
 
     def _fit(self, views: PairedViews, labels: Any) -> None:
         rows = self._passes(views)
-        data = CenteredViews.over(rows, self.ridge, self.dtype)
+        data = CenteredViews(rows, self.ridge, self.dtype)
         data.warn_if_rank_below(self.n_bits, type(self).__name__)
         rng = rng_for(self._seed, "W")
         sizes = views.n_features.items()

@@ -183,7 +183,7 @@ class AGSFH(LinearHasher):
     def _fit(self, views: PairedViews, labels: Any) -> None:
         P, k, C = self._graph_sizes(views.n_rows)
         rows = self._passes(views)
-        data = CenteredViews.over(rows, self.ridge, self.dtype)
+        data = CenteredViews(rows, self.ridge, self.dtype)
         data.warn_if_rank_below(self.n_bits, "AGSFH")
         anchors = anchor_graphs.choose_anchors(
             views, P, self.anchors, rng_for(self._seed, "anchors"), take=lambda name, some: host(rows.take(name, some))

@@ -107,7 +107,7 @@ class CMFH(LinearHasher):
         self.callback = callback
 
     def _fit(self, views: PairedViews, labels: Any) -> None:
-        data = JointFeatures.of(views, {"V": self.n_bits}, self._seed, self.n_threads)
+        data = JointFeatures(views, {"V": self.n_bits}, self._seed, self.n_threads)
         share = self._shares(views)
         rng = rng_for(self._seed, "W")
         W = {name: rng.random((d, self.n_bits)) for name, d in views.n_features.items()}

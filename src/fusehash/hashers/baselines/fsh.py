@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fusehash import bits
-from fusehash.hashers.linear import LinearHasher, centered_matrices, check_variation
+from fusehash.hashers.linear import LinearHasher, centered_matrices, checked_mean
 from fusehash.numerics.anchors import anchor_weights, squared_distances, to_sparse
 from fusehash.numerics.linalg import ridge_solver, solve_ridge
 from fusehash.numerics.rotation import signs_of
@@ -113,9 +113,10 @@ class FSH(LinearHasher):
         self.callback = callback
 
     def _fit(self, views: PairedViews, labels: Any) -> None:
-        check_variation(views)  # before rows are scaled
-        scaled = {name: self._scaled(views.block(name, slice(None))) for name in views}
-        centered, self.means_ = centered_matrices(PairedViews(scaled))
+        whole = {name: views.block(name, slice(None)) for name in views}
+        for name, x in whole.items():
+            checked_mean(name, x)  # before rows are scaled
+        centered, self.means_ = centered_matrices(PairedViews({name: self._scaled(x) for name, x in whole.items()}))
         X = list(centered.values())
         n_anchors = min(self.n_anchors, views.n_rows)
         k = min(self.n_neighbors, n_anchors)

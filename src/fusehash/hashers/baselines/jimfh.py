@@ -117,7 +117,7 @@ class JIMFH(LinearHasher):
 
     def _fit(self, views: PairedViews, labels: Any) -> None:
         joint, individual = self.n_bits // 4, 3 * self.n_bits // 4
-        data = JointFeatures.of(views, {"V": joint, "V1": individual, "V2": individual}, self._seed, self.n_threads)
+        data = JointFeatures(views, {"V": joint, "V1": individual, "V2": individual}, self._seed, self.n_threads)
         model = JIMFHFactors(data, self.balance, self.beta, self.gamma)
         losses: list[float] = []
         before = np.inf
