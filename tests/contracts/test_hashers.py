@@ -14,7 +14,6 @@ from threadpoolctl import threadpool_limits
 
 from fusehash import bits, datasets, hashers
 from fusehash.hashers.base import ENCODE_ROWS
-from untuned import UNTUNED
 
 DATA = datasets.make_paired(170, views={"image": 24, "text": 19}, n_classes=4, random_state=3)
 TRAIN, NEW = DATA.views.rows(DATA.train), DATA.views.rows(DATA.query)
@@ -296,8 +295,6 @@ def test_the_number_of_threads_changes_nothing(build, fit, same, learned):
     data = datasets.make_paired(n_rows, views={"image": 24, "text": 19}, n_classes=4, random_state=0).views
     short = {"max_iter": 2, "n_anchors": 60, "n_atoms": 60, "lasso_iter": 5}
     short = {name: value for name, value in short.items() if name in defaults}
-    if build.method == "fusehash":
-        short |= UNTUNED
     outcomes = []
     for n_threads, blas_threads in ((1, 1), (3, 2)):
         threads = {"n_threads": n_threads} if "n_threads" in defaults else {}
