@@ -50,7 +50,7 @@ def build(request: pytest.FixtureRequest) -> Builder:
 
 def _fit(model: Any, views: Any) -> Any:
     if model.method == "fusehash" and isinstance(views, dict | PairedViews):
-        model.set_params(view_weights=[1.0] * len(list(views)))  # one per view
+        model.set_params(view_weights=[1.0] * max(len(list(views)), 1))
     return model.fit(views, _labels(views)) if model.supervised else model.fit(views)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import block_diag, eigh
 
-from fusehash.hashers.linear import CenteredViews
+from fusehash.hashers.linear import CenteredViews, sum_parts
 from fusehash.numerics.linalg import top_eigenpairs, whitening
 from fusehash.numerics.parallel import map_blocks
 from fusehash.numerics.rotation import random_rotations
@@ -50,15 +50,12 @@ def joint_sums(data: CenteredViews, E: Floats | None = None) -> tuple[Floats, Fl
     pair to itself once more. S is never formed: X'EE'X = (X'E)(X'E)'.
     """
 
-    def of_block(rows: slice) -> list[Floats]:
+    def of_block(rows: slice) -> dict[str, Floats]:
         X = np.hstack([data.block(name, rows) for name in data.views])
-        return [X.T @ X] if E is None else [X.T @ X, X.T @ E[rows]]
+        return {"X": X.T @ X} if E is None else {"X": X.T @ X, "E": X.T @ E[rows]}
 
-    total: list[Floats] = []
-    for parts in map_blocks(of_block, data.views.blocks(), data.n_threads):
-        total = [a + b for a, b in zip(total, parts, strict=True)] if total else parts
-    gram = total[0]
-    return gram, gram if E is None else gram + total[1] @ total[1].T
+    sums = sum_parts(map_blocks(of_block, data.views.blocks(), data.n_threads))
+    return sums["X"], sums["X"] if E is None else sums["X"] + sums["E"] @ sums["E"].T
 
 
 def shared_directions(data: CenteredViews, gram: Floats, similar: Floats) -> SharedDirections:

@@ -64,7 +64,7 @@ class CVH(LinearHasher):
     """
 
     method: ClassVar[str] = "cvh"
-    summary: ClassVar[str] = "signs of canonical variates, one direction a bit"
+    summary: ClassVar[str] = "signs of canonical variates, one direction per bit"
     min_views: ClassVar[int] = 2
     seeded: ClassVar[bool | None] = None  # as long as there are enough canonical directions
 

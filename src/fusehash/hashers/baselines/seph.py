@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 from scipy.optimize import minimize
 
-from fusehash.hashers.kernel import KernelHasher, RBFFeatures, k_means, label_cosines
+from fusehash.hashers.kernel import KernelHasher, RBFFeatures, label_cosines
 from fusehash.hashers.linear import centered_matrices
+from fusehash.numerics.anchors import squared_distances
 from fusehash.numerics.parallel import map_blocks
 from fusehash.numerics.rotation import signs_of
 from fusehash.parameters import Progress, Rule, choice, real, rng_for
@@ -248,6 +250,24 @@ class SemanticPairs:
         gradient = 2.0 * self.weight * gap * np.sign(H)
         gradient[self.order] += np.vstack(pulls).astype(np.float64) - np.vstack(pushes).astype(np.float64) / s
         return cost, gradient
+
+
+def k_means(X: Floats, n_clusters: int, rng: np.random.Generator, max_iter: int = 100) -> Floats:
+    """Centers of k-means (Lloyd) from random distinct rows; a center that loses all its rows stays where it was.
+
+    One thread, so that equal seed and data give equal centers on any machine.
+    """
+    n = len(X)
+    centers = X[np.sort(rng.choice(n, n_clusters, replace=False))]
+    nearest = np.full(n, -1)
+    for _ in range(max_iter):
+        before, nearest = nearest, np.argmin(squared_distances(X, centers), axis=1)
+        if np.array_equal(before, nearest):
+            break
+        members = sp.csr_matrix((np.ones(n), (nearest, np.arange(n))), shape=(n_clusters, n))
+        counts = np.bincount(nearest, minlength=n_clusters)[:, None]
+        centers = np.where(counts > 0, (members @ X) / np.maximum(counts, 1), centers)
+    return centers
 
 
 def logistic_regression(Z: Floats, C: Floats, penalty: float, max_iter: int = 200) -> Floats:
