@@ -317,6 +317,15 @@ def test_progress_is_reported_in_order_and_changes_nothing(build, fitted, fit, s
     assert same(learned(model), learned(fitted))
 
 
+def test_tuning_reports_numbered_steps_in_order():
+    calls = []
+    hashers.make("fusehash", n_bits=16, random_state=0, callback=lambda *call: calls.append(call)).fit(TRAIN)
+    steps = [step for step, total, _ in calls if total]
+    assert steps
+    assert steps == sorted(steps)
+    assert all(step <= total for step, total, _ in calls if total)
+
+
 @pytest.mark.base_class
 def test_a_callback_that_raises_stops_the_fit_and_the_next_fit_works(build, fitted, fit):
     def stop(step, total, message):
