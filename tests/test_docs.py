@@ -40,22 +40,13 @@ def test_what_a_page_points_to_is_there(page):
         assert (ROOT / file).exists(), file
 
 
-def test_the_drawing_of_the_house_shows_every_room():
-    drawing = (DOCS / "architecture.md").read_text(encoding="utf-8")
-    for path in Path(fusehash.__file__).parent.iterdir():
-        if path.name.startswith((".", "__pycache__")) or path.suffix not in ("", ".py"):
-            continue
-        names = [f"{path.stem}.py", f"{path.stem.split('_')[0]}*.py"] if path.suffix else [f"{path.name}/"]
-        assert any(re.search(rf"^ +.*\b{re.escape(name)}", drawing, re.MULTILINE) for name in names), path.name
-
-
 def test_the_table_of_methods_is_the_catalogue():
     listed = {row[0].strip("`"): row for row in rows_of("methods.md") if row[0].startswith("`") and len(row) == 6}
     assert list(listed) == fusehash.hashers.names()
     for name, (_, _, year, kind, views, _) in listed.items():
-        known, method = fusehash.hashers.info(name), fusehash.hashers.get(name)
-        assert kind == known.kind
-        assert year == ("" if kind == "control" else str(known.year))
+        info, method = fusehash.hashers.info(name), fusehash.hashers.get(name)
+        assert kind == info.kind
+        assert year == ("" if kind == "control" else str(info.year))
         low, high = method.min_views, method.max_views
         assert views == (f"{high}" if low == high else "any" if low == 1 else f"{low} or more")
 
@@ -70,25 +61,27 @@ def test_every_dependency_has_its_reason():
     import tomllib
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    told = {word for row in rows_of("dependencies.md") for cell in row[:-1] for word in re.findall(r"[\w.-]+", cell)}
+    documented = {
+        word for row in rows_of("dependencies.md") for cell in row[:-1] for word in re.findall(r"[\w.-]+", cell)
+    }
     extras = project["optional-dependencies"]
-    wanted = [*project["dependencies"], *(name for names in extras.values() for name in names)]
-    names = {re.match(r"[\w.-]+", requirement)[0] for requirement in wanted}  # type: ignore[index]
-    assert names - {"fusehash"} - told == set()
-    assert set(extras) - told == set()
+    required = [*project["dependencies"], *(name for names in extras.values() for name in names)]
+    names = {re.match(r"[\w.-]+", requirement)[0] for requirement in required}  # type: ignore[index]
+    assert names - {"fusehash"} - documented == set()
+    assert set(extras) - documented == set()
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
-def test_make_check_is_what_ci_checks():
-    # What a make around these tests has been given is not meant for the one in here.
+def test_make_check_is_what_ci_checks_and_the_test_command_comes_first():
+    # The variables of an outer make are not for the one in here.
     env = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "PYTEST_ARGS")}
 
     def commands(*words: str) -> set[str]:
-        told = subprocess.run(
-            ["make", "-n", *words], cwd=ROOT, env=env, capture_output=True, text=True, check=True
-        ).stdout
-        return {" ".join(line.split()) for line in told.splitlines() if not line.startswith("make")}
+        dry_run = subprocess.run(["make", "-n", *words], cwd=ROOT, env=env, capture_output=True, text=True, check=True)
+        return {" ".join(line.split()) for line in dry_run.stdout.splitlines() if not line.startswith("make")}
 
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
     targets = [shlex.split(line, comments=True)[1:] for line in script if line.startswith("make ")]
+    assert targets[0] == ["test"]
+    assert "    make test " in (ROOT / "README.md").read_text(encoding="utf-8")
     assert set.union(*(commands(*words) for words in targets)) == commands("check")

@@ -1,6 +1,6 @@
 """fusehash: cross-modal hashing. Paired data in, short binary codes out, found across modalities.
 
-The names below are imported when first used, so that ``import fusehash`` costs nothing.
+Public names are imported when first used, so ``import fusehash`` costs nothing.
 """
 
 from __future__ import annotations
@@ -8,50 +8,21 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from fusehash.version import __version__
 
-_MODULES = (
-    "bits",
-    "collection",
-    "datasets",
-    "encoders",
-    "errors",
-    "evaluation",
-    "hashers",
-    "search",
-    "streams",
-    "views",
-)
-_NAMES = {
-    "AGSFH": "fusehash.hashers.agsfh",
-    "Collection": "fusehash.collection",
-    "FuseHash": "fusehash.hashers.fusehash",
-    "HammingIndex": "fusehash.search",
-    "PairedViews": "fusehash.views",
-    "RegressionHasher": "fusehash.hashers.controls",
-    "load": "fusehash.hashers",
+# Public name -> the module that holds it; a name without a module is a module itself.
+_PUBLIC = {
+    "AGSFH": "hashers.agsfh",
+    "Collection": "collection",
+    "FuseHash": "hashers.fusehash",
+    "HammingIndex": "search",
+    "PairedViews": "streams",
+    "RegressionHasher": "hashers.controls",
+    "load": "hashers",
+    **dict.fromkeys(
+        ("bits", "collection", "datasets", "encoders", "errors", "evaluation", "hashers", "search", "streams", "views")
+    ),
 }
-
-__all__ = [
-    "AGSFH",
-    "Collection",
-    "FuseHash",
-    "HammingIndex",
-    "PairedViews",
-    "RegressionHasher",
-    "__version__",
-    "bits",
-    "collection",
-    "datasets",
-    "encoders",
-    "errors",
-    "evaluation",
-    "hashers",
-    "load",
-    "search",
-    "streams",
-    "views",
-]
 
 if TYPE_CHECKING:
     from fusehash import bits, collection, datasets, encoders, errors, evaluation, hashers, search, streams, views
@@ -63,13 +34,17 @@ if TYPE_CHECKING:
     from fusehash.search import HammingIndex
     from fusehash.views import PairedViews
 
+__all__ = [
+    "AGSFH", "Collection", "FuseHash", "HammingIndex", "PairedViews", "RegressionHasher", "__version__", "bits",
+    "collection", "datasets", "encoders", "errors", "evaluation", "hashers", "load", "search", "streams", "views",
+]  # fmt: skip
+
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return import_module(f"fusehash.{name}")
-    if name in _NAMES:
-        return getattr(import_module(_NAMES[name]), name)
-    raise AttributeError(f"module 'fusehash' has no attribute {name!r}")
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'fusehash' has no attribute {name!r}")
+    module = _PUBLIC[name]
+    return import_module(f"fusehash.{name}") if module is None else getattr(import_module(f"fusehash.{module}"), name)
 
 
 def __dir__() -> list[str]:

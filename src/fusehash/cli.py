@@ -23,7 +23,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from fusehash import __version__
+        from fusehash.version import __version__
 
         typer.echo(f"fusehash {__version__}")
         raise typer.Exit

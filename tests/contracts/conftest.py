@@ -27,19 +27,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test that asks for `build` over every method, or over a few if the code under test is the base class."""
     if "build" in metafunc.fixturenames:
         few = metafunc.definition.get_closest_marker("base_class") is not None
-        builders = [Builder(name, few) for name in (REPRESENTATIVES if few else hashers.names())]
+        builders = [Builder(name) for name in (REPRESENTATIVES if few else hashers.names())]
         metafunc.parametrize("build", builders, ids=[builder.method for builder in builders], indirect=True)
 
 
 @dataclass(frozen=True)
 class Builder:
-    """`build(n_bits=16)`: a new hasher of one method; 16 bits and seed 0 by default."""
+    """`build(n_bits=16)`: a new hasher of one method; 16 bits and seed 0 by default, and nothing to tune."""
 
     method: str
-    quick: bool  # whether FuseHash may skip the tuning of its settings
 
     def __call__(self, **params: Any) -> Any:
-        settings = {**UNTUNED, "view_weights": [1.0, 1.0]} if self.quick and self.method == "fusehash" else {}
+        settings = {**UNTUNED, "view_weights": [1.0, 1.0]} if self.method == "fusehash" else {}
         return hashers.make(self.method, **{"n_bits": 16, "random_state": 0, **settings, **params})
 
 
@@ -50,6 +49,8 @@ def build(request: pytest.FixtureRequest) -> Builder:
 
 
 def _fit(model: Any, views: Any) -> Any:
+    if model.method == "fusehash" and isinstance(views, dict | PairedViews):
+        model.set_params(view_weights=[1.0] * max(len(list(views)), 1))
     return model.fit(views, _labels(views)) if model.supervised else model.fit(views)
 
 

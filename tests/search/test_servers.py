@@ -169,7 +169,7 @@ def test_opened_again_by_its_address_alone(server: servers.Server) -> None:
         assert again.add(codes_of(1, 128)).tolist() == [5]  # 4 is not counted out again
         assert repr(again) == f"<HammingIndex of 128 bits at {address}>"
         assert again.stats()["count"] == 5
-    with pytest.raises(ParameterError, match="in place of the path"):
+    with pytest.raises(ParameterError, match="pass the address of a server as `path`"):
         HammingIndex.open("codes.db", engine=address)
 
 

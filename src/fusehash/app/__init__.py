@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import fusehash
 from fusehash import extras
 from fusehash.errors import ParameterError
+from fusehash.version import __version__
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -74,7 +74,7 @@ def create_app(
     app = FastAPI(
         title="fusehash",
         summary="Find images by texts and texts by images, by the Hamming distance of their codes.",
-        version=fusehash.__version__,
+        version=__version__,
         openapi_url="/api/openapi.json",
         docs_url=None,  # FastAPI's pages load scripts from other hosts; /api/docs does not
         redoc_url=None,

@@ -16,13 +16,13 @@ from fastapi.security import HTTPBearer
 from starlette.concurrency import run_in_threadpool
 from starlette.routing import Route
 
-import fusehash
 from fusehash.app import records
 from fusehash.app.cache import AnswerCache, check_image
 from fusehash.app.errors import ApiError
 from fusehash.app.guard import Limits
 from fusehash.collection import Collection, Hits, Item, NewItem
 from fusehash.errors import DataError
+from fusehash.version import __version__
 
 MAX_ID = 2**53 - 1  # JavaScript rounds larger numbers
 DEFAULT_RESULTS = 24
@@ -173,7 +173,7 @@ def reading(collection: Collection, limits: Limits, name: str, writable: bool) -
     @router.get("/health", tags=["collection"], responses=_errors(), summary="Whether the server works")
     def health() -> records.HealthAnswer:
         collection.check()
-        return records.HealthAnswer(status="ok", version=fusehash.__version__, items=len(collection))
+        return records.HealthAnswer(status="ok", version=__version__, items=len(collection))
 
     def existing(id: int) -> Item:
         try:

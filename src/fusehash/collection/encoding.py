@@ -19,12 +19,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fusehash import __version__, extras, sqlite
+from fusehash import extras, sqlite
 from fusehash.collection.items import CollectionError, CorruptCollectionError, Entry, Progress, UnreadableError
 from fusehash.collection.store import EncoderSettings
 from fusehash.errors import FusehashError, MissingPackageError
 from fusehash.numerics.parallel import n_cores
 from fusehash.sqlite import Database
+from fusehash.version import __version__
 
 FIT_IMAGES = 1000  # images that an encoder is fitted on; more do not change a vocabulary
 BATCH_ITEMS, BATCH_BYTES = 256, 64 << 20

@@ -26,13 +26,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-import fusehash
 from fusehash.errors import DataError, ParameterError
 from fusehash.evaluation.map_rules import MAP_RULES
 from fusehash.evaluation.metrics import average_precision
 from fusehash.evaluation.ranking import TIES, Ties, check_k
 from fusehash.evaluation.result import EvaluationResult, Score, json_ready
 from fusehash.parameters import Progress, check_label_array, choice, integer
+from fusehash.version import __version__
 from fusehash.views import Floats, PairedViews
 
 if TYPE_CHECKING:
@@ -373,5 +373,5 @@ def _card(
         **settings,
         "model": type(model).__name__,
         "model_params": {name: json_ready(value) for name, value in model.get_params(deep=False).items()},
-        "fusehash_version": fusehash.__version__,
+        "fusehash_version": __version__,
     }

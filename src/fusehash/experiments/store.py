@@ -388,7 +388,7 @@ def slug(text: str) -> str:
 @cache
 def versions() -> dict[str, str]:
     """The versions that compute results here."""
-    from fusehash import __version__
+    from fusehash.version import __version__
 
     packages = {name: version(name) for name in ("numpy", "scipy", "numba")}
     return {

@@ -56,17 +56,11 @@ def get(name: str) -> type[CrossModalHasher]:
     Parameters
     ----------
     name : str
-        One of `names()`.
+        One of `names()`; others raise ParameterError.
 
     Returns
     -------
-    type
-        A subclass of CrossModalHasher.
-
-    Raises
-    ------
-    ParameterError
-        If there is no such method.
+    type of CrossModalHasher
 
     Examples
     --------
@@ -111,7 +105,7 @@ def make(name: str, **params: Any) -> CrossModalHasher:
 
 
 def load(path: str | Path) -> CrossModalHasher:
-    """Load a model that `save` wrote.
+    """Load a fitted model that `save` wrote.
 
     Parameters
     ----------
@@ -121,7 +115,6 @@ def load(path: str | Path) -> CrossModalHasher:
     Returns
     -------
     CrossModalHasher
-        The fitted model.
 
     Raises
     ------
@@ -133,11 +126,10 @@ def load(path: str | Path) -> CrossModalHasher:
     with MODEL_FILE.reading(Path(path)) as (version, content):
         method = content["method"]
         if version == 1 and method == "agsfh" and content["params"]["preset"] is None:
-            method = "fusehash"  # format 1 had one class for both, told apart by `preset`
+            method = "fusehash"  # format 1 had one class for both; `preset` said which
         if method not in METHODS:
             raise ModelFileError(f"'{path}' holds the method {method!r}, which this fusehash does not know.")
-        cls = get(method)
-        params = content["params"]
+        cls, params = get(method), content["params"]
         if version == 1 and method in OURS:
             params = {name: params[name] for name in cls._get_param_names() if params.get(name, "auto") != "auto"}
         model = cls(**params)

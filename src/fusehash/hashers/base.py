@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from copy import copy
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -16,20 +16,9 @@ from fusehash import bits, parameters
 from fusehash.errors import DataError, ParameterError, warn
 from fusehash.evaluation import pair_auc
 from fusehash.files import FileFormat, contiguous
-from fusehash.numerics.arrays import (
-    Array,
-    check_device,
-    convert,
-    device_of,
-    host,
-    is_foreign,
-    namespace,
-    to_device_of,
-    zeros,
-)
+from fusehash.numerics.arrays import Array, check_device, convert, device_of, host, is_foreign, namespace, to_device_of
 from fusehash.numerics.parallel import map_blocks, one_blas_thread
-from fusehash.parameters import Progress as Progress
-from fusehash.parameters import Rule, check_labels, multiple_of, resolve_seed
+from fusehash.parameters import Progress, Rule, check_labels, flag, integer, multiple_of, real, resolve_seed, rng_for
 from fusehash.streams import StoredMatrix, is_block_stream, open_view, passes_over, writers
 from fusehash.streams.row_passes import RowPasses, device_rows
 from fusehash.views import Floats, PairedViews, ViewsLike, check_view, named, to_dense
@@ -50,7 +39,7 @@ COLLAPSED, COLLAPSE_ROWS = 0.95, 100
 class CrossModalHasher(BaseEstimator, ABC):
     """Base of every method: learns one code of `n_bits` bits per training pair and one hash function per view.
 
-    To write a method, declare the class attributes below, add the rule of each parameter to `PARAMETERS`, and implement
+    To write a method, declare the class attributes below, add rules for new parameters to `PARAMETERS`, and implement
 
     - ``_fit(views, labels)``: learn from `PairedViews`; set `codes_` and learned attributes, whose names end in "_".
       `labels` is a 0/1 matrix (rows, classes) for a supervised method, else None. Draw random numbers from
@@ -80,7 +69,7 @@ class CrossModalHasher(BaseEstimator, ABC):
     accelerated: ClassVar[bool] = False  # True: fits and encodes arrays of any library where they are
     comparable: ClassVar[bool] = True  # False: codes of different views have nothing to do with each other
 
-    # What each parameter accepts. A method adds its own; see `parameter_rules`.
+    # What the parameters that methods share accept. A method adds its own, and may replace one of these.
     PARAMETERS: ClassVar[dict[str, Rule]] = {
         "n_bits": multiple_of(8),
         "device": parameters.optional(parameters.string()),
@@ -88,6 +77,14 @@ class CrossModalHasher(BaseEstimator, ABC):
         "random_state": parameters.seed(),
         "n_threads": parameters.optional(parameters.integer(1)),
         "callback": parameters.optional(parameters.function()),
+        "max_iter": integer(1),
+        "tol": real(),
+        "ridge": real(),
+        "n_anchors": integer(1),
+        "n_neighbors": integer(1),
+        "max_rows": integer(2),
+        "subsample": flag(),
+        "as_released": flag(),
     }
     # Parameters that are gone -> what to use instead.
     REMOVED: ClassVar[dict[str, str]] = {}
@@ -123,9 +120,9 @@ class CrossModalHasher(BaseEstimator, ABC):
         Parameters
         ----------
         views : mapping of str to matrix, sequence of matrices, or PairedViews
-            One matrix (n, d) per view; row i of each is the same item. A matrix may be stored in a file
-            (`streams.open_view`), and all views may come as a stream of paired blocks (`streams.open_blocks`).
-            FuseHash, AGSFH and the controls read them block by block; other methods load all rows into memory.
+            One matrix (n, d) per view; row i of each is the same item. Matrices may be files (`streams.open_view`), and
+            views a stream of paired blocks (`streams.open_blocks`). FuseHash, AGSFH and the controls read them block by
+            block; other methods load all rows into memory.
         y : array-like, shape (n,) or (n, n_classes), optional
             Labels for supervised methods: one class per row, or a 0/1 matrix. Unsupervised methods ignore it.
 
@@ -135,10 +132,8 @@ class CrossModalHasher(BaseEstimator, ABC):
 
         Raises
         ------
-        ParameterError
-            If a parameter has a value that its rule does not accept.
-        DataError
-            If the views or labels cannot be used. The model stays as it was before the call.
+        ParameterError, DataError
+            If a parameter, the views or the labels cannot be used. The model stays as it was before the call.
         """
         parameters.check(type(self).__name__, self.parameter_rules(), self.get_params(deep=False))
         if getattr(self, "device", None) is not None:
@@ -152,7 +147,10 @@ class CrossModalHasher(BaseEstimator, ABC):
                 raise DataError(f"View '{name}' must be present in at least one row. Every row is missing.")
         if not self.accelerated:  # this method knows NumPy only
             paired = paired.on_host()
-        self._check_number_of_views(paired)
+        low, high, got = self.min_views, self.max_views, len(paired.names)
+        if got < low or (high is not None and got > high):
+            span = f"{low}" if low == high else f"at least {low}" if high is None else f"{low} to {high}"
+            raise DataError(f"{type(self).__name__} needs {span} views. Got {got}: {', '.join(paired.names)}.")
         labels = check_labels(type(self).__name__, y, paired.n_rows) if self.supervised else None
         self._seed = resolve_seed(self.random_state)
         self._forget_device_copies()
@@ -165,9 +163,7 @@ class CrossModalHasher(BaseEstimator, ABC):
             self.__dict__.update(before)
             raise
         _warn_if_collapsed(type(self).__name__, self.codes_, self.n_bits)
-        self.view_names_ = paired.names
-        self.n_features_ = paired.n_features
-        self.n_samples_ = paired.n_rows
+        self.view_names_, self.n_features_, self.n_samples_ = paired.names, paired.n_features, paired.n_rows
         self.__dict__.update({name: contiguous(value) for name, value in self._take_learned().items()})
         return self
 
@@ -177,16 +173,12 @@ class CrossModalHasher(BaseEstimator, ABC):
             return views
         return PairedViews(views, allow_missing=self._allows_missing)
 
-    def _check_number_of_views(self, views: PairedViews) -> None:
-        low, high, got = self.min_views, self.max_views, len(views.names)
-        if got < low or (high is not None and got > high):
-            span = f"{low}" if low == high else f"at least {low}" if high is None else f"{low} to {high}"
-            raise DataError(f"{type(self).__name__} needs {span} views. Got {got}: {', '.join(views.names)}.")
-
     def _take_learned(self) -> dict[str, Any]:
         """Remove and return the learned attributes."""
-        names = [name for name in vars(self) if is_learned(name)]
-        return {name: self.__dict__.pop(name) for name in names}
+        return {name: self.__dict__.pop(name) for name in self._learned()}
+
+    def _learned(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if is_learned(name)}
 
     def _passes(self, views: PairedViews) -> RowPasses:
         """How to pass over the rows: where they are, on the device that was asked for, or by a cluster."""
@@ -207,14 +199,31 @@ class CrossModalHasher(BaseEstimator, ABC):
     def _project_block(self, block: Floats, view: str) -> Floats:
         """Real-valued (rows, n_bits) projections of dense rows; their signs are the code."""
 
-    def _codes_of(self, views: PairedViews, real: Callable[[slice], Floats] | None = None) -> bits.Codes:
-        """Packed signs of what `real` makes of each block of rows; by default, of the sum of the views' projections."""
+    def _codes_of(self, views: PairedViews) -> bits.Codes:
+        """Codes of training pairs from the hash functions, fused as the method does or by the sum of projections."""
 
-        def summed(rows: slice) -> Floats:
-            return np.sum([self._project_block(views.block(name, rows), name) for name in views], axis=0)
+        def of_block(rows: slice) -> bits.Codes:
+            blocks = {name: views.block(name, rows) for name in views}
+            fused = self._project_complete_block(blocks)
+            if fused is None:
+                fused = np.sum([self._project_block(block, name) for name, block in blocks.items()], axis=0)
+            return bits.pack(fused)
 
-        real = real or summed
-        return np.vstack(list(map_blocks(lambda rows: bits.pack(real(rows)), views.blocks(), self.n_threads)))
+        return np.vstack(list(map_blocks(of_block, views.blocks(), self.n_threads)))
+
+    def _sample_rows(self, n_rows: int, max_rows: int) -> Any:
+        """All rows to learn from (a slice), or `max_rows` random ones; an error where `subsample` is off."""
+        if n_rows <= max_rows:
+            return slice(None)
+        if not getattr(self, "subsample", True):
+            raise DataError(
+                f"{type(self).__name__} compares every pair of rows and takes at most {max_rows} of them (max_rows). "
+                f"Got {n_rows}; subsample=True learns from a random part."
+            )
+        return np.sort(rng_for(self._seed, "rows").choice(n_rows, max_rows, replace=False))
+
+    def _warn_about_bits(self, source: str, consequence: str) -> None:
+        warn(f"{type(self).__name__} was asked for {self.n_bits} bits of {source}; {consequence}.")
 
     def _report(self, step: int, total: int, message: str) -> None:
         if self.callback is not None:
@@ -239,10 +248,8 @@ class CrossModalHasher(BaseEstimator, ABC):
 
         Raises
         ------
-        NotFittedError
-            If the model is not fitted.
-        DataError
-            If the view is unknown, or X does not have its features or holds NaN.
+        NotFittedError, DataError
+            If the model is not fitted; if the view is unknown, or X does not have its features or holds NaN.
         """
         name = self._view_name(view)
         matrix = self._check_rows(X, name)
@@ -259,8 +266,7 @@ class CrossModalHasher(BaseEstimator, ABC):
             return to_device_of(self.project(host(matrix), view=name), matrix)
         there = self._on_device_of(matrix)
         size = device_rows(matrix)
-        starts = range(0, len(matrix), size)
-        parts = [there._project_block(to_dense(matrix[i : i + size]), name) for i in starts]
+        parts = [there._project_block(to_dense(matrix[i : i + size]), name) for i in range(0, len(matrix), size)]
         whole = parts[0] if len(parts) == 1 else namespace(matrix).concat(parts, axis=0)
         return whole if whole.shape[1] == self.n_bits else whole[:, : self.n_bits]
 
@@ -269,9 +275,8 @@ class CrossModalHasher(BaseEstimator, ABC):
         copies: dict[Any, CrossModalHasher] = self.__dict__.setdefault("_device_copies", {})
         key = device_of(array)
         if key not in copies:
-            used = {
-                n: v for n, v in vars(self).items() if is_learned(n) and n not in ("codes_", "sums_")
-            }  # by encoding
+            not_used = ("codes_", "sums_")  # by encoding
+            used = {name: value for name, value in self._learned().items() if name not in not_used}
             copies[key] = copy(self)
             copies[key].__dict__.update(convert(used, lambda part: to_device_of(part, array)))
         return copies[key]
@@ -285,7 +290,7 @@ class CrossModalHasher(BaseEstimator, ABC):
         return state
 
     def encode(self, X: Any, *, view: str | int, out: str | Path | None = None) -> Any:
-        """Packed codes of items seen in one view.
+        """Packed codes of items seen in one view; raises as `project` does.
 
         Parameters
         ----------
@@ -300,25 +305,18 @@ class CrossModalHasher(BaseEstimator, ABC):
         -------
         codes : array of uint8, shape (n, n_bits / 8), or Path
             A lazy dask array for a dask array, a generator of code blocks for a stream, and the path with `out`.
-
-        Raises
-        ------
-        NotFittedError, DataError
-            As for `project`.
         """
         name = self._view_name(view)
         if out is None and writers.is_dask(X):
             return writers.encode_lazily(self, X, name)
-        if is_block_stream(X):
-            return self._encode_stream(X, name, out)
-        return self._encode({name: open_view(X)}, False, out)
+        return self._encode(X if is_block_stream(X) else {name: open_view(X)}, name, out)
 
-    def _encode_stream(self, stream: Any, name: str | None, out: str | Path | None) -> Any:
-        codes = writers.encode_blocks(self, stream, name)
-        return codes if out is None else writers.write_codes(codes, None, bits.n_bytes(self.n_bits), out)
-
-    def _encode(self, opened: dict[str, Any], fused: bool, out: str | Path | None) -> Any:
-        """Codes of opened views: of one, or of several that are fused."""
+    def _encode(self, opened: Any, view: str | None, out: str | Path | None) -> Any:
+        """Codes of a stream or of opened views: of one view, or of several that are fused (None)."""
+        if is_block_stream(opened):
+            blocks = writers.encode_blocks(self, opened, view)
+            return blocks if out is None else writers.write_codes(blocks, None, bits.n_bytes(self.n_bits), out)
+        fused = view is None
         is_stored = any(isinstance(matrix, StoredMatrix) for matrix in opened.values())
         has_tensors = any(is_foreign(matrix) for matrix in opened.values())
         if is_stored or (out is not None and not has_tensors):
@@ -326,12 +324,11 @@ class CrossModalHasher(BaseEstimator, ABC):
                 if not (fused and isinstance(matrix, StoredMatrix)):  # checked block by block
                     opened[name] = self._check_rows(matrix, name, allow_missing=fused)
             return writers.encode_rows(self, opened, fused=fused, out=out)
-        name, matrix = next(iter(opened.items()))
-        codes = bits.pack(self.project_fused(opened) if fused else self.project(matrix, view=name))
+        codes = bits.pack(self.project_fused(opened) if view is None else self.project(opened[view], view=view))
         return codes if out is None else writers.write_codes([host(codes)], len(codes), codes.shape[1], out)
 
     def project_fused(self, views: ViewsLike) -> Array:
-        """Real-valued projections of items seen in any subset of the views.
+        """Real-valued projections of items seen in any subset of the views; raises as `project` does.
 
         Items seen in every view are fused by the method; others get the weighted sum of the projections of their views.
 
@@ -343,11 +340,6 @@ class CrossModalHasher(BaseEstimator, ABC):
         Returns
         -------
         projections : array, shape (n, n_bits)
-
-        Raises
-        ------
-        NotFittedError, DataError
-            As for `project`.
         """
         opened = self._opened(views)
         if any(isinstance(matrix, StoredMatrix) for matrix in opened.values()):
@@ -365,7 +357,7 @@ class CrossModalHasher(BaseEstimator, ABC):
             part = self.project(matrix, view=name) * weights[name]
             if name in paired.present:
                 seen = to_device_of(paired.present[name], part)[:, None]
-                part = namespace(part).where(seen, part, zeros((1, 1), part))
+                part = namespace(part).where(seen, part, namespace(part).zeros_like(part))
             total = part if total is None else total + part
         self._replace_complete(paired, total)
         return total
@@ -393,7 +385,7 @@ class CrossModalHasher(BaseEstimator, ABC):
         return None
 
     def encode_fused(self, views: ViewsLike, *, out: str | Path | None = None) -> Any:
-        """Packed codes of items seen in any subset of the views.
+        """Packed codes of items seen in any subset of the views; raises as `project` does.
 
         Parameters
         ----------
@@ -406,16 +398,9 @@ class CrossModalHasher(BaseEstimator, ABC):
         -------
         codes : array of uint8, shape (n, n_bits / 8), or Path
             A generator of code blocks for a stream, and the path with `out`.
-
-        Raises
-        ------
-        NotFittedError, DataError
-            As for `project`.
         """
         self._check_fitted()
-        if is_block_stream(views):
-            return self._encode_stream(views, None, out)
-        return self._encode(self._opened(views), True, out)
+        return self._encode(views if is_block_stream(views) else self._opened(views), None, out)
 
     def _opened(self, views: ViewsLike) -> dict[str, Any]:
         return {self._view_name(name): open_view(matrix) for name, matrix in self._named(views).items()}
@@ -437,11 +422,6 @@ class CrossModalHasher(BaseEstimator, ABC):
         -------
         score : float
             Mean over ordered pairs of views; .5 is chance, 1 is perfect. With one view, 1.
-
-        Raises
-        ------
-        NotFittedError, DataError
-            As for `project`.
         """
         self._check_fitted()
         paired = PairedViews(self._named(views))
@@ -454,8 +434,7 @@ class CrossModalHasher(BaseEstimator, ABC):
     def cut(self: Self, n_bits: int) -> Self:
         """The same fitted model with shorter codes: exactly the first bits of every code.
 
-        Nothing is learned and no array is copied. How good the first bits are by themselves depends on the method
-        (docs/methods.md, "Several lengths").
+        No array is copied. How good the first bits are depends on the method (docs/methods.md, "Several lengths").
 
         Parameters
         ----------
@@ -469,10 +448,8 @@ class CrossModalHasher(BaseEstimator, ABC):
 
         Raises
         ------
-        NotFittedError
-            If the model is not fitted.
-        ParameterError
-            If `n_bits` is no multiple of 8 or exceeds the bits of this model.
+        NotFittedError, ParameterError
+            If the model is not fitted; if `n_bits` is no multiple of 8 or exceeds the bits of this model.
         """
         self._check_fitted()
         owner = f"{type(self).__name__}.cut"
@@ -496,17 +473,14 @@ class CrossModalHasher(BaseEstimator, ABC):
 
         Raises
         ------
-        NotFittedError
-            If the model is not fitted.
-        DataError
-            If the file cannot be written.
+        NotFittedError, DataError
+            If the model is not fitted; if the file cannot be written.
         """
         self._check_fitted()
-        learned = {name: value for name, value in vars(self).items() if is_learned(name)}
         params = {name: value for name, value in self.get_params(deep=False).items() if name not in NOT_SAVED}
         if not isinstance(params.get("random_state"), int | np.integer | type(None)):
             params["random_state"] = None  # a generator was used up; only seeds can be stored
-        MODEL_FILE.write(Path(path), {"method": self.method, "params": params, "state": learned})
+        MODEL_FILE.write(Path(path), {"method": self.method, "params": params, "state": self._learned()})
 
     def _restore(self, learned: dict[str, Any]) -> None:
         """Take over the learned attributes of a file; raises ValueError if they are not those of a model."""
@@ -523,13 +497,12 @@ class CrossModalHasher(BaseEstimator, ABC):
 
     def _named(self, views: ViewsLike) -> dict[str, Any]:
         self._check_fitted()
-        if isinstance(views, list | tuple):  # a list stands for the views in the order of fit
-            if len(views) != len(self.view_names_):
-                raise DataError(
-                    f"A list of views must have one matrix for each of {self.view_names_}. Got {len(views)} instead."
-                )
-            return dict(zip(self.view_names_, views, strict=True))
-        return named(views)
+        if not isinstance(views, list | tuple):
+            return named(views)
+        names = self.view_names_  # a list stands for the views in the order of fit
+        if len(views) != len(names):
+            raise DataError(f"A list of views must have one matrix for each of {names}. Got {len(views)} instead.")
+        return dict(zip(names, views, strict=True))
 
     def _view_name(self, view: str | int) -> str:
         self._check_fitted()

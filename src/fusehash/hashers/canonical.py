@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import block_diag, eigh
 
-from fusehash.hashers.linear import CenteredViews
+from fusehash.hashers.linear import CenteredViews, sum_parts
 from fusehash.numerics.linalg import top_eigenpairs, whitening
 from fusehash.numerics.parallel import map_blocks
+from fusehash.numerics.rotation import random_rotations
 from fusehash.views import Floats, PairedViews
 
 # Eigenvalues of a Gram matrix below this share of the largest are rounding errors.
@@ -49,15 +50,12 @@ def joint_sums(data: CenteredViews, E: Floats | None = None) -> tuple[Floats, Fl
     pair to itself once more. S is never formed: X'EE'X = (X'E)(X'E)'.
     """
 
-    def of_block(rows: slice) -> list[Floats]:
+    def of_block(rows: slice) -> dict[str, Floats]:
         X = np.hstack([data.block(name, rows) for name in data.views])
-        return [X.T @ X] if E is None else [X.T @ X, X.T @ E[rows]]
+        return {"X": X.T @ X} if E is None else {"X": X.T @ X, "E": X.T @ E[rows]}
 
-    total: list[Floats] = []
-    for parts in map_blocks(of_block, data.views.blocks(), data.n_threads):
-        total = [a + b for a, b in zip(total, parts, strict=True)] if total else parts
-    gram = total[0]
-    return gram, gram if E is None else gram + total[1] @ total[1].T
+    sums = sum_parts(map_blocks(of_block, data.views.blocks(), data.n_threads))
+    return sums["X"], sums["X"] if E is None else sums["X"] + sums["E"] @ sums["E"].T
 
 
 def shared_directions(data: CenteredViews, gram: Floats, similar: Floats) -> SharedDirections:
@@ -91,6 +89,15 @@ def canonical_directions(data: CenteredViews, n_directions: int) -> dict[str, Fl
     A = T @ V[:, w > 1e-8 * w[0]]
     n = data.views.n_rows
     return {name: unit_variance(A[s], gram[s, s], n) for name, s in zip(data.views.names, spans, strict=True)}
+
+
+def rotated_directions(
+    data: CenteredViews, n_directions: int, n_bits: int, rng: np.random.Generator
+) -> dict[str, Floats]:
+    """Canonical directions, randomly rotated; several rotations where there are more bits than directions."""
+    directions = canonical_directions(data, n_directions)
+    R = random_rotations(next(iter(directions.values())).shape[1], n_bits, rng)
+    return {name: A @ R for name, A in directions.items()}
 
 
 def feature_spans(views: PairedViews) -> list[slice]:

@@ -14,30 +14,23 @@ from fusehash.errors import ParameterError
 if TYPE_CHECKING:
     from fusehash.hashers.base import CrossModalHasher
 
+# A supervised method learns from labels; a control is what a good method must beat.
 Kind: TypeAlias = Literal["unsupervised", "supervised", "control"]
+KINDS: tuple[Kind, Kind, Kind] = ("unsupervised", "supervised", "control")
 OURS = ("fusehash", "agsfh")
-KINDS: tuple[Kind, ...] = ("unsupervised", "supervised", "control")
 
 
 @dataclass(frozen=True)
 class MethodInfo:
-    """One method.
+    """One method."""
 
-    name : what `make` calls it
-    title : what papers call it
-    kind : "unsupervised", "supervised" (learns from labels), "control" (what a good method must beat)
-    year, reference : the publication
-    basis : how sure we are: "author code known", "textbook", "reconstructed from text" or "this project"
-    package, class_name : where it is; in a folder of methods, the module has the name of the method
-    """
-
-    name: str
-    title: str
+    name: str  # what `make` calls it
+    title: str  # what papers call it
     kind: Kind
     year: int
     reference: str
-    basis: str
-    package: str
+    basis: str  # how sure we are: "author code known", "textbook", "reconstructed from text" or "this project"
+    package: str  # where it is; in a folder of methods, the module has the name of the method
     class_name: str
 
     @property
@@ -52,16 +45,13 @@ class MethodInfo:
 
 
 _CODE, _TEXTBOOK, _TEXT, _OURS = "author code known", "textbook", "reconstructed from text", "this project"
-_U: Kind = "unsupervised"
-_S: Kind = "supervised"
-_C: Kind = "control"
-_B, _R = "baselines", "reconstructed"
+_U, _S, _C = KINDS
+_B, _R, _K = "baselines", "reconstructed", "controls"
 
 METHODS: dict[str, MethodInfo] = {
     entry[0]: MethodInfo(*entry)
     for entry in (
-        ("fusehash", "FuseHash", _U, 2026, "the closed form of this project, the default", _OURS, "fusehash",
-         "FuseHash"),
+        ("fusehash", "FuseHash", _U, 2026, "closed form of this project, the default", _OURS, "fusehash", "FuseHash"),
         ("agsfh", "AGSFH", _U, 2022, "Anchor Graph Structure Fusion Hashing", _OURS, "agsfh", "AGSFH"),
         ("fsh", "FSH", _U, 2017, "Fusion Similarity Hashing, CVPR 2017", _CODE, _B, "FSH"),
         ("rfdh", "RFDH", _U, 2018, "Robust and Flexible Discrete Hashing, TCSVT 2018", _CODE, _B, "RFDH"),
@@ -81,12 +71,10 @@ METHODS: dict[str, MethodInfo] = {
         ("fdch", "FDCH", _S, 2018, "Fast Discrete Cross-modal Hashing, ACM MM 2018", _TEXT, _R, "FDCH"),
         ("adch", "ADCH", _S, 2018, "Asymmetric Discrete Cross-modal Hashing, ICMR 2018", _TEXT, _R, "ADCH"),
         ("scvh", "CVH with labels", _S, 2011, "Cross-View Hashing, IJCAI 2011", _TEXT, _R, "SupervisedCVH"),
-        ("regression", "REG", _C, 2026, "sign and regression alone: AGSFH without its graph", _OURS, "controls",
-         "RegressionHasher"),
-        ("random", "CCA + random rotation", _C, 2026, "canonical correlation analysis, then a random rotation", _OURS,
-         "controls", "RandomRotationHasher"),
+        ("regression", "REG", _C, 2026, "signs and regression: AGSFH without its graph", _OURS, _K, "RegressionHasher"),
+        ("random", "CCA + random rotation", _C, 2026, "CCA, randomly rotated", _OURS, _K, "RandomRotationHasher"),
     )
-}  # fmt: skip
+}
 
 
 def info(name: str) -> MethodInfo:

@@ -6,14 +6,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fusehash.hashers.agsfh.paper import settled
-from fusehash.hashers.base import Progress
-from fusehash.hashers.canonical import canonical_directions
-from fusehash.hashers.linear import CenteredViews, LinearHasher
+from fusehash.hashers.canonical import rotated_directions
+from fusehash.hashers.linear import CenteredViews, LinearHasher, settled
 from fusehash.numerics.arrays import convert, host, to_device_of
-from fusehash.numerics.rotation import random_rotations
-from fusehash.parameters import Rule, integer, real, rng_for
-from fusehash.views import Floats, PairedViews
+from fusehash.parameters import Progress, rng_for
+from fusehash.views import PairedViews
 
 
 class RegressionHasher(LinearHasher):
@@ -26,33 +23,25 @@ class RegressionHasher(LinearHasher):
 
     Parameters
     ----------
-    n_bits : int, default 64
-        Code length, a multiple of 8.
+    n_bits, random_state, n_threads, callback : int, default 64; optional
+        Code length, a multiple of 8; seed; threads of `fit` (default: all); called as callback(step, total, message).
     ridge : float, default 1e-6
         Ridge of the regressions, relative to the mean diagonal of X'X.
-    max_iter : int, default 20
-        Largest number of iterations.
-    tol : float, default 1e-5
-        Stop when the loss changes by no more than this (relative).
-    device : str, optional
-        Where to compute on data of the host, such as "cuda" (PyTorch) or "cupy".
-    dtype : {None, "float32", "float64"}
-        Precision of the products; None is single on a GPU and double elsewhere.
-    random_state : int, numpy Generator or None
-        Seed of the first hash functions.
-    n_threads : int, optional
-        Threads of `fit`; all cores by default.
-    callback : callable, optional
-        Called as callback(step, total, message) in every iteration.
+    max_iter, tol : int, default 20; float, default 1e-5
+        Stop after so many iterations or when the loss changes by no more than `tol` (relative).
+    device, dtype : str, optional
+        Where to compute on data of the host, such as "cuda" or "cupy"; precision, single on a GPU and double elsewhere.
 
     Attributes
     ----------
-    codes_ : ndarray of uint8, shape (n, n_bits / 8)
-        Codes of the training pairs.
     objective_ : ndarray of shape (n_iterations,)
         Loss after every iteration.
     means_, weights_ : dict of str to ndarray
         Training mean and W_m of every view.
+
+    References
+    ----------
+    This project, docs/paper.md.
 
     Examples
     --------
@@ -64,15 +53,7 @@ class RegressionHasher(LinearHasher):
 
     method: ClassVar[str] = "regression"
     summary: ClassVar[str] = "control: alternating sign and ridge regression, no graph"
-    PARAMETERS: ClassVar[dict[str, Rule]] = {
-        "ridge": real(),
-        "max_iter": integer(1),
-        "tol": real(),
-    }
-
     accelerated: ClassVar[bool] = True
-
-    objective_: Floats
 
     def __init__(
         self,
@@ -99,24 +80,22 @@ class RegressionHasher(LinearHasher):
 
     def _fit(self, views: PairedViews, labels: Any) -> None:
         rows = self._passes(views)
-        data = CenteredViews.over(rows, self.ridge, self.dtype)
+        data = CenteredViews(rows, self.ridge, self.dtype)
         data.warn_if_rank_below(self.n_bits, type(self).__name__)
         rng = rng_for(self._seed, "W")
-        W = {
-            name: to_device_of(rng.standard_normal((d, self.n_bits)), rows.like) for name, d in views.n_features.items()
-        }
-        losses: list[Floats] = []
+        sizes = views.n_features.items()
+        W = {name: to_device_of(rng.standard_normal((d, self.n_bits)), rows.like) for name, d in sizes}
+        losses: list[float] = []
         for step in range(self.max_iter):
             codes, XB = data.sign_step(W)
             W = data.regress(XB)
-            losses.append(np.array([data.regression_loss(W, XB, views.n_rows * self.n_bits)]))
-            self._report(step + 1, self.max_iter, f"loss {losses[-1][0]:.6g}")
+            losses.append(data.regression_loss(W, XB, views.n_rows * self.n_bits))
+            self._report(step + 1, self.max_iter, f"loss {losses[-1]:.6g}")
             if settled(losses, self.tol):
                 break
         self.codes_ = host(codes)
-        self.means_ = convert(data.means, host)
-        self.weights_ = convert(W, host)
-        self.objective_ = np.concatenate(losses)
+        self.means_, self.weights_ = convert(data.means, host), convert(W, host)
+        self.objective_ = np.array(losses)
 
 
 class RandomRotationHasher(LinearHasher):
@@ -129,23 +108,19 @@ class RandomRotationHasher(LinearHasher):
 
     Parameters
     ----------
-    n_bits : int, default 64
-        Code length, a multiple of 8.
+    n_bits, random_state, n_threads, callback : int, default 64; optional
+        Code length, a multiple of 8; seed; threads of `fit` (default: all); called as callback(step, total, message).
     ridge : float, default 1e-3
         Ridge of the whitening, relative to the mean diagonal of X'X.
-    random_state : int, numpy Generator or None
-        Seed of the rotation.
-    n_threads : int, optional
-        Threads of `fit`; all cores by default.
-    callback : callable, optional
-        Called as callback(step, total, message) while fitting.
 
     Attributes
     ----------
-    codes_ : ndarray of uint8, shape (n, n_bits / 8)
-        Codes of the training pairs.
     means_, weights_ : dict of str to ndarray
         Training mean and W_m of every view.
+
+    References
+    ----------
+    This project, docs/methods.md.
 
     Examples
     --------
@@ -157,9 +132,6 @@ class RandomRotationHasher(LinearHasher):
 
     method: ClassVar[str] = "random"
     summary: ClassVar[str] = "control: canonical correlation analysis and a random rotation"
-    PARAMETERS: ClassVar[dict[str, Rule]] = {
-        "ridge": real(),
-    }
 
     def __init__(
         self,
@@ -180,11 +152,7 @@ class RandomRotationHasher(LinearHasher):
         data = CenteredViews.of(views, self.ridge, self.n_threads)
         data.warn_if_rank_below(self.n_bits, type(self).__name__)
         self._report(1, 2, "canonical directions")
-        directions = canonical_directions(data, self.n_bits)
-        r = next(iter(directions.values())).shape[1]
-        R = random_rotations(r, self.n_bits, rng_for(self._seed, "rotation"))
-        W = {name: A @ R for name, A in directions.items()}
-        self._report(2, 2, "codes")
-        self.codes_ = self._codes_of(views, lambda rows: data.project(rows, W))
         self.means_ = data.means
-        self.weights_ = W
+        self.weights_ = rotated_directions(data, self.n_bits, self.n_bits, rng_for(self._seed, "rotation"))
+        self._report(2, 2, "codes")
+        self.codes_ = self._codes_of(views)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.sparse as sp
 
 from fusehash.files import storable
 from fusehash.hashers.base import CrossModalHasher
@@ -65,24 +64,6 @@ def anchor_features(
     rows = np.sort(rng.choice(views.n_rows, min(n_anchors, views.n_rows), replace=False))
     both = {name: RBFFeatures.centered(x, means[name], x[rows]) for name, x in X.items()}
     return {name: rbf for name, (rbf, _) in both.items()}, {name: phi for name, (_, phi) in both.items()}
-
-
-def k_means(X: Floats, n_clusters: int, rng: np.random.Generator, max_iter: int = 100) -> Floats:
-    """Centers of k-means (Lloyd) from random distinct rows; a center that loses all its rows stays where it was.
-
-    One thread, so that equal seed and data give equal centers on any machine.
-    """
-    n = len(X)
-    centers = X[np.sort(rng.choice(n, n_clusters, replace=False))]
-    nearest = np.full(n, -1)
-    for _ in range(max_iter):
-        before, nearest = nearest, np.argmin(squared_distances(X, centers), axis=1)
-        if np.array_equal(before, nearest):
-            break
-        members = sp.csr_matrix((np.ones(n), (nearest, np.arange(n))), shape=(n_clusters, n))
-        counts = np.bincount(nearest, minlength=n_clusters)[:, None]
-        centers = np.where(counts > 0, (members @ X) / np.maximum(counts, 1), centers)
-    return centers
 
 
 def label_cosines(labels: Floats) -> Floats:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,47 +27,24 @@ class LinearHasher(CrossModalHasher):
         return (block - self.means_[view]) @ self.weights_[view]
 
 
-@dataclass
 class CenteredViews:
     """Training views minus their means: centered row blocks, Gram matrices, and ridge regressions on them.
 
-    `centered` is all that a pass needs to center a block; it holds no data.
+    One pass over the data for means and Gram matrices. A device computes in single precision by default. `centered` is
+    all that a pass needs to center a block; it holds no data.
     """
 
-    data: RowPasses
-    sums: dict[str, CenteredGram]
-    factors: dict[str, Array]
-    ridge: float
-    dtype: str = "float64"
+    def __init__(self, data: RowPasses, ridge: float, dtype: str | None = None) -> None:
+        self.data, self.views, self.n_threads, self.ridge = data, data.views, data.n_threads, ridge
+        self.dtype = dtype or ("float32" if is_accelerated(data.like) else "float64")
+        self.sums = gram_sums(data, self.dtype)
+        self.factors = {name: ridge_solver(total.gram, ridge) for name, total in self.sums.items()}
+        self.means: dict[str, Floats] = {name: total.mean for name, total in self.sums.items()}
+        self.centered = Centered(self.means, self.dtype)
 
     @classmethod
     def of(cls, views: PairedViews, ridge: float, n_threads: int | None = None) -> CenteredViews:
-        """One pass over the data for means and Gram matrices."""
-        return cls.over(RowPasses(views, n_threads), ridge)
-
-    @classmethod
-    def over(cls, data: RowPasses, ridge: float, dtype: str | None = None) -> CenteredViews:
-        """The same over rows anywhere; a device computes in single precision by default."""
-        dtype = dtype or ("float32" if is_accelerated(data.like) else "float64")
-        sums = gram_sums_over(data, dtype)
-        factors = {name: ridge_solver(total.gram, ridge) for name, total in sums.items()}
-        return cls(data, sums, factors, ridge, dtype)
-
-    @property
-    def views(self) -> PairedViews:
-        return self.data.views
-
-    @property
-    def n_threads(self) -> int | None:
-        return self.data.n_threads
-
-    @property
-    def means(self) -> dict[str, Floats]:
-        return {name: total.mean for name, total in self.sums.items()}
-
-    @property
-    def centered(self) -> Centered:
-        return Centered(self.means, self.dtype)
+        return cls(RowPasses(views, n_threads), ridge)
 
     def block(self, name: str, rows: slice) -> Floats:
         return self.views.block(name, rows) - self.sums[name].mean
@@ -154,18 +131,13 @@ def centered_matrices(views: PairedViews) -> tuple[dict[str, Floats], dict[str, 
     means, centered = {}, {}
     for name in views:
         X = views.block(name, slice(None))
-        means[name] = _checked_mean(name, X)
+        means[name] = checked_mean(name, X)
         centered[name] = X - means[name]
     return centered, means
 
 
-def check_variation(views: PairedViews) -> None:
-    """Raise DataError if a view is constant or too large, for methods that go on with scaled rows or some rows."""
-    for name in views:
-        _checked_mean(name, views.block(name, slice(None)))
-
-
-def _checked_mean(name: str, X: Floats) -> Floats:
+def checked_mean(name: str, X: Floats) -> Floats:
+    """The mean of a view; raises DataError if the view is constant or too large."""
     with np.errstate(over="ignore", invalid="ignore"):
         mean, variance = X.mean(axis=0), X.var(axis=0)
     _check_size(name, len(X) * variance)
@@ -185,13 +157,8 @@ class Grams:
                 self.by_view[name].merge(part)
 
 
-def gram_sums(views: PairedViews, n_threads: int | None = None) -> dict[str, CenteredGram]:
+def gram_sums(data: RowPasses, dtype: str = "float64") -> dict[str, CenteredGram]:
     """Means and centered Gram matrices of every view, in one pass; views must vary."""
-    return gram_sums_over(RowPasses(views, n_threads))
-
-
-def gram_sums_over(data: RowPasses, dtype: str = "float64") -> dict[str, CenteredGram]:
-    """The same over rows anywhere."""
 
     def of_block(block: Block) -> tuple[None, Grams]:
         parts = {name: CenteredGram(X.shape[1]) for name, X in block.arrays.items()}
@@ -222,6 +189,11 @@ def _check_varies(name: str, mean: Floats, variance: Floats) -> None:
 def _rank(gram: Array) -> int:
     w = np.linalg.eigvalsh(host(gram))
     return int(np.sum(w > 1e-10 * w[-1]))
+
+
+def settled(losses: Sequence[float], tol: float) -> bool:
+    """Whether the last iteration changed the loss by at most tol (relative)."""
+    return len(losses) > 1 and abs(losses[-1] - losses[-2]) <= tol * abs(losses[-1])
 
 
 def sum_parts(parts: Iterable[dict[str, Floats]]) -> dict[str, Floats]:

@@ -51,8 +51,8 @@ def test_functions_are_eigenvectors_of_the_graph_between_rows(Z, S):
     assert np.allclose(S @ Y, Y * values, atol=1e-8)
     assert np.allclose(Y.T @ Y, N * np.eye(12), atol=1e-6)
     assert np.allclose(Y.sum(axis=0), 0.0, atol=1e-6)  # at right angles to the constant function
-    known = np.linalg.eigvalsh(S)[::-1]
-    assert np.allclose(values, known[known < 1.0 - 1e-3][:12])
+    expected = np.linalg.eigvalsh(S)[::-1]
+    assert np.allclose(values, expected[expected < 1.0 - 1e-3][:12])
 
 
 def test_second_thresholds_solve_the_constrained_problem(Z, S):

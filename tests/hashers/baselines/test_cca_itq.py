@@ -53,11 +53,11 @@ def test_the_loss_never_rises(n_bits):
 @pytest.mark.parametrize("power", [0.0, 1.0, 2.0])
 def test_projections_are_rotated_weighted_variates(power):
     model = hashers.make("cca_itq", n_bits=8, ridge=1e-3, power=power, random_state=3).fit(VIEWS)
-    found = directions(1e-3)
-    rho = found.agreement[:8]
+    shared = directions(1e-3)
+    rho = shared.agreement[:8]
     assert np.allclose(model.correlations_, rho)
     rotations = [
-        np.linalg.lstsq(found.maps[name][:, :8] * rho**power, model.weights_[name], rcond=None)[0] for name in X
+        np.linalg.lstsq(shared.maps[name][:, :8] * rho**power, model.weights_[name], rcond=None)[0] for name in X
     ]
     assert np.allclose(rotations[0], rotations[1])
     assert np.allclose(rotations[0].T @ rotations[0], np.eye(8))
@@ -66,8 +66,8 @@ def test_projections_are_rotated_weighted_variates(power):
 
 def test_the_rotation_follows_the_printed_loop():
     model = hashers.make("cca_itq", n_bits=8, max_iter=7, random_state=5).fit(VIEWS)
-    found = directions(1e-3)
-    A = {name: found.maps[name][:, :8] * found.agreement[:8] for name in X}
+    shared = directions(1e-3)
+    A = {name: shared.maps[name][:, :8] * shared.agreement[:8] for name in X}
     Z = np.vstack([X[name] @ A[name] for name in X])
     R = random_orthogonal(8, rng_for(5, "rotation"))
     for _ in range(7):

@@ -105,5 +105,5 @@ def test_the_numbers_on_wiki_are_those_of_the_authors(data_file, n_bits, as_rele
     wiki = datasets.load("wiki", path=data_file("wiki.npz"))
     model = hashers.make("cmfh", n_bits=n_bits, as_released=as_released)
     result = evaluate(model, wiki, k=50, ties="stable", protocols=("U", "H"), seeds=range(3))
-    found = [result[p, way].mean for p in "UH" for way in ("image->text", "text->image")]
-    assert np.all(np.abs(np.subtract(found, REFERENCE[n_bits])) < [0.02, 0.03, 0.02, 0.045])
+    actual = [result[p, way].mean for p in "UH" for way in ("image->text", "text->image")]
+    assert np.all(np.abs(np.subtract(actual, REFERENCE[n_bits])) < [0.02, 0.03, 0.02, 0.045])

@@ -91,24 +91,24 @@ def test_three_views_solve_the_joint_problem():
     views = datasets.make_paired(200, views={"a": 9, "b": 8, "c": 7}, random_state=0).views
     x = {name: m - m.mean(axis=0) for name, m in views.items()}
     joint = np.hstack(list(x.values()))
-    own = block_diag(*[damped(m.T @ m, 1e-3) for m in x.values()])
+    within = block_diag(*[damped(m.T @ m, 1e-3) for m in x.values()])
     cross = joint.T @ joint - block_diag(*[m.T @ m for m in x.values()])
-    w, V = eigh(cross, own)
+    w, V = eigh(cross, within)
     model = hashers.make("cvh", n_bits=8, ridge=1e-3).fit(views)
     n = int(np.sum(w > 0))
     assert np.allclose(model.agreement_, w[::-1][:8][: min(n, 8)] / 2.0)
-    found = np.vstack([model.weights_[name] for name in views])
+    actual = np.vstack([model.weights_[name] for name in views])
     for k in range(4):
-        parts = zip(np.split(found[:, k], [9, 17]), np.split(V[:, -1 - k], [9, 17]), strict=True)
+        parts = zip(np.split(actual[:, k], [9, 17]), np.split(V[:, -1 - k], [9, 17]), strict=True)
         assert len({round(float(parallel(a[:, None], b[:, None])[0]), 6) for a, b in parts}) == 1
 
 
 def test_views_never_contradict_each_other():
     data = CenteredViews.of(PairedViews(VIEWS), 1e-6)
-    found = shared_directions(data, *joint_sums(data))
-    assert found.n_shared == 14
+    shared = shared_directions(data, *joint_sums(data))
+    assert shared.n_shared == 14
     for k in range(14):
-        a, b = (X[name] @ found.maps[name][:, k] for name in X)
+        a, b = (X[name] @ shared.maps[name][:, k] for name in X)
         assert np.corrcoef(a, b)[0, 1] > 0
 
 
@@ -175,7 +175,7 @@ def test_published_values_of_cvh_are_met(wiki, n_bits):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["cvh", "scvh"])
 def test_noise_drowns_the_nine_directions_of_wiki_but_no_bit_collapses(wiki, name):
-    found = []
+    means = []
     train = wiki.views.rows(wiki.train)
     for n_bits in (8, 64):
         with warnings.catch_warnings():
@@ -184,6 +184,6 @@ def test_noise_drowns_the_nine_directions_of_wiki_but_no_bit_collapses(wiki, nam
         for view in train:
             assert np.abs(bits.unpack(model.encode(train[view], view=view), n_bits).mean(axis=0)).max() < 0.8
         result = evaluate(model, wiki, k=50, ties="stable", protocols=["H"], refit=False)
-        found.append(result["H", "text->image"].mean)
-    assert found[0] > 0.3
-    assert found[1] < found[0] - 0.05
+        means.append(result["H", "text->image"].mean)
+    assert means[0] > 0.3
+    assert means[1] < means[0] - 0.05

@@ -139,6 +139,6 @@ def test_the_numbers_on_wiki_are_those_of_the_authors(data_file, n_bits, as_rele
     wiki = datasets.load("wiki", path=data_file("wiki.npz"))
     model = hashers.make("fsh", n_bits=n_bits, as_released=as_released)
     result = evaluate(model, wiki, k=50, ties="stable", protocols=("U", "H"), seeds=range(2))
-    found = [result[p, way].mean for p in "UH" for way in ("image->text", "text->image")]
+    actual = [result[p, way].mean for p in "UH" for way in ("image->text", "text->image")]
     # The reference is the mean of two runs; at 16 bits they lie above nearly all of ours for text queries under H.
-    assert np.all(np.abs(np.subtract(found, REFERENCE[n_bits])) < [0.02, 0.03, 0.02, 0.06 if n_bits == 16 else 0.04])
+    assert np.all(np.abs(np.subtract(actual, REFERENCE[n_bits])) < [0.02, 0.03, 0.02, 0.06 if n_bits == 16 else 0.04])

@@ -118,8 +118,8 @@ def test_more_bits_than_eigenvectors_are_mixtures_with_a_warning():
 
 def test_too_many_pairs_are_refused_with_the_way_out():
     sentence = (
-        "IMH needs at most 60 pairs, as it holds a matrix of pairs by pairs. "
-        "Got 90; subsample=True learns from 60 of them."
+        "IMH compares every pair of rows and takes at most 60 of them (max_rows). "
+        "Got 90; subsample=True learns from a random part."
     )
     with pytest.raises(DataError, match=f"^{re.escape(sentence)}$"):
         hashers.make("imh", n_bits=8, max_rows=60).fit(VIEWS)

@@ -88,8 +88,8 @@ def test_items_of_both_views_minimize_the_objective():
     ]
     sides = [np.sqrt(a) * x, np.sqrt(1 - a) * t, np.sqrt(a) * x, np.sqrt(1 - a) * t, zero(KI + KS + 2 * KI)]
     best = np.linalg.lstsq(np.vstack(rows), np.concatenate(sides), rcond=None)[0]
-    found = model.project_fused(VIEWS.rows([3]))[0]
-    assert np.allclose(found, np.concatenate([best[:KS], best[KS + KI :]]), atol=1e-8)
+    actual = model.project_fused(VIEWS.rows([3]))[0]
+    assert np.allclose(actual, np.concatenate([best[:KS], best[KS + KI :]]), atol=1e-8)
 
 
 def test_queries_as_released_are_not_centered():
@@ -122,12 +122,12 @@ REFERENCE = {16: (0.2422, 0.6182, 0.2436, 0.3701), 32: (0.2534, 0.6332, 0.2520, 
 def test_the_numbers_on_wiki_are_those_of_the_authors(data_file, n_bits):
     wiki = datasets.load("wiki", path=data_file("wiki.npz"))
     ways = [(protocol, way) for protocol in "UH" for way in ("image->text", "text->image")]
-    found = {}
+    actual = {}
     for as_released in (False, True):
         model = hashers.make("jimfh", n_bits=n_bits, as_released=as_released)
         result = evaluate(model, wiki, k=50, ties="stable", protocols=("U", "H"), seeds=range(2))
-        found[as_released] = np.array([result[way].mean for way in ways])
-    assert np.all(np.abs(found[False] - REFERENCE[n_bits]) < [0.02, 0.03, 0.02, 0.03])
+        actual[as_released] = np.array([result[way].mean for way in ways])
+    assert np.all(np.abs(actual[False] - REFERENCE[n_bits]) < [0.02, 0.03, 0.02, 0.03])
     # What the slip costs: image queries, whatever is searched.
-    assert np.all((found[False] - found[True])[[0, 2]] > 0.025)
-    assert abs(found[False][1] - found[True][1]) < 0.02
+    assert np.all((actual[False] - actual[True])[[0, 2]] > 0.025)
+    assert abs(actual[False][1] - actual[True][1]) < 0.02

@@ -36,7 +36,7 @@ def test_the_smallest_half_is_that_of_a_stable_sort(costs):
 @pytest.mark.parametrize("n_sweeps", [1, 2, 5, 50])
 def test_sweeps_are_those_of_three_loops(n_sweeps):
     Z, F, weights = some_factors()
-    found = sweep_bits(Z, X, F, weights, n_sweeps)
+    actual = sweep_bits(Z, X, F, weights, n_sweeps)
     for _ in range(n_sweeps):
         for k in range(Z.shape[1]):
             cost = np.zeros(len(Z))
@@ -47,7 +47,7 @@ def test_sweeps_are_those_of_three_loops(n_sweeps):
                     cost[i] += w[i] * f[:, k] @ (f @ others + f[:, k] / 2 - x[i])
             Z[:, k] = 0.0
             Z[np.argsort(cost, kind="stable")[: (len(Z) + 1) // 2], k] = 1.0
-    assert np.array_equal(found, Z)
+    assert np.array_equal(actual, Z)
 
 
 def test_a_bit_gets_its_best_balanced_values():
@@ -150,7 +150,7 @@ def test_the_numbers_on_wiki_are_those_of_the_authors(data_file, n_bits, as_rele
     wiki = datasets.load("wiki", path=data_file("wiki.npz"))
     model = hashers.make("rfdh", n_bits=n_bits, as_released=as_released)
     result = evaluate(model, wiki, k=50, ties="stable", protocols=("U", "H"), seeds=range(2))
-    found = [result[p, way].mean for p in "UH" for way in ("image->text", "text->image")]
+    actual = [result[p, way].mean for p in "UH" for way in ("image->text", "text->image")]
     # With the view weights put right image queries lose a little on hashed databases.
     image = 0.02 if as_released else 0.03
-    assert np.all(np.abs(np.subtract(found, REFERENCE[n_bits])) < [0.02, 0.03, image, 0.04])
+    assert np.all(np.abs(np.subtract(actual, REFERENCE[n_bits])) < [0.02, 0.03, image, 0.04])

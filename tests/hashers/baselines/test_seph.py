@@ -12,8 +12,8 @@ from fusehash import bits, datasets, hashers
 from fusehash.errors import DataError
 from fusehash.evaluation import evaluate
 from fusehash.hashers.baselines import seph
-from fusehash.hashers.baselines.seph import SemanticPairs, logistic_regression
-from fusehash.hashers.kernel import k_means, label_cosines
+from fusehash.hashers.baselines.seph import SemanticPairs, k_means, logistic_regression
+from fusehash.hashers.kernel import label_cosines
 from fusehash.parameters import rng_for
 
 DATA = datasets.make_paired(200, views={"image": 12, "text": 9}, n_classes=4, random_state=2)

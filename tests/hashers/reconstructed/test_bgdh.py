@@ -70,7 +70,7 @@ def test_edge_weights_are_the_minimizer_on_the_simplex(spread):
         return w @ V + spread * 8 * 10 * (w @ w)
 
     w = edge_weights(V, spread, 8)
-    found = minimize(
+    solution = minimize(
         value,
         np.full(10, 0.1),
         bounds=[(0.0, 1.0)] * 10,
@@ -80,8 +80,8 @@ def test_edge_weights_are_the_minimizer_on_the_simplex(spread):
     )
     assert w.sum() == pytest.approx(1.0)
     assert w.min() >= 0.0
-    assert np.allclose(w, found.x, atol=1e-4)
-    assert value(w) <= found.fun + 1e-9
+    assert np.allclose(w, solution.x, atol=1e-4)
+    assert value(w) <= solution.fun + 1e-9
     assert np.all(np.diff(w[np.argsort(V)]) <= 0.0)  # hyperedges that agree weigh more
 
 

@@ -92,12 +92,12 @@ def test_first_codes_are_balanced(n):
 
 
 def test_features_are_centered_and_one_choice_of_rows_serves_all_views():
-    found, Phi = anchor_features(PairedViews(VIEWS), 30, np.random.default_rng(1))
+    maps, Phi = anchor_features(PairedViews(VIEWS), 30, np.random.default_rng(1))
     rows = np.sort(np.random.default_rng(1).choice(N, 30, replace=False))
     for name in VIEWS:
         assert np.allclose(Phi[name].mean(axis=0), 0.0)
         assert np.allclose(Phi[name], features(name, rows, VIEWS[name]))
-        assert np.allclose(found[name](NEW[name]), features(name, rows, NEW[name]))
+        assert np.allclose(maps[name](NEW[name]), features(name, rows, NEW[name]))
 
 
 @pytest.mark.parametrize("ridge", [0.0, 1e-3, 10.0])

@@ -19,23 +19,23 @@ VIEWS = datasets.make_paired(150, views={"image": 14, "text": 9, "sound": 7}, n_
 X = {name: matrix - matrix.mean(axis=0) for name, matrix in VIEWS.items()}
 
 
-def cost(b: float, own: tuple[float, ...], u: list[float], a: float) -> float:
-    return sum((each - value) ** 2 + a * (b - each) ** 2 for each, value in zip(own, u, strict=True))
+def cost(b: float, per_view: tuple[float, ...], u: list[float], a: float) -> float:
+    return sum((each - value) ** 2 + a * (b - each) ** 2 for each, value in zip(per_view, u, strict=True))
 
 
 @given(st.lists(st.floats(-3, 3), min_size=1, max_size=4), st.floats(0.01, 4.0))
 def test_the_joint_step_is_the_best_of_all_choices(u, a):
-    B, own = coupled_codes([np.array([[value]]) for value in u], a)
+    B, per_view = coupled_codes([np.array([[value]]) for value in u], a)
     best = min(cost(b, each, u, a) for b in (-1.0, 1.0) for each in product((-1.0, 1.0), repeat=len(u)))
-    assert cost(B[0, 0], tuple(codes[0, 0] for codes in own), u, a) == pytest.approx(best, abs=1e-9)
+    assert cost(B[0, 0], tuple(codes[0, 0] for codes in per_view), u, a) == pytest.approx(best, abs=1e-9)
 
 
 def test_a_view_has_a_say_of_at_most_the_coupling():
     U = [np.array([[9.0, 0.2]]), np.array([[-0.3, -0.3]]), np.array([[-0.3, 0.2]])]
     assert agreement(U, 0.5) == pytest.approx(np.array([[-0.1, 0.1]]))
-    B, own = coupled_codes(U, 0.5)
+    B, per_view = coupled_codes(U, 0.5)
     assert B.tolist() == [[-1.0, 1.0]]
-    assert own[0].tolist() == [[1.0, 1.0]]  # the first view is surer than 0.5 and keeps its own bit
+    assert per_view[0].tolist() == [[1.0, 1.0]]  # the first view is surer than 0.5 and keeps its own bit
 
 
 def test_the_fit_follows_a_slow_loop():
@@ -44,19 +44,23 @@ def test_the_fit_follows_a_slow_loop():
     rng = rng_for(3, "W")
     W = {name: rng.standard_normal((x.shape[1], 8)) / np.sqrt(np.sum(x**2)) for name, x in X.items()}
     B = np.where(sum(x @ W[name] for name, x in X.items()) > 0, 1.0, -1.0)
-    own = dict.fromkeys(X, B)
+    per_view = dict.fromkeys(X, B)
     losses = []
     for step in range(5):
         if step:
             U = {name: x @ W[name] for name, x in X.items()}
             totals = sum(np.abs(u + a) - np.abs(u - a) for u in U.values())
             B = np.where(totals > 0, 1.0, -1.0)
-            own = {name: np.where(u + a * B > 0, 1.0, -1.0) for name, u in U.items()}
+            per_view = {name: np.where(u + a * B > 0, 1.0, -1.0) for name, u in U.items()}
         loss = 0.0
         for name, x in X.items():
             r = ridge * np.sum(x**2) / x.shape[1]
-            W[name] = np.linalg.solve(x.T @ x + r * np.eye(x.shape[1]), x.T @ own[name])
-            loss += np.sum((own[name] - x @ W[name]) ** 2) + a * np.sum((B - own[name]) ** 2) + r * np.sum(W[name] ** 2)
+            W[name] = np.linalg.solve(x.T @ x + r * np.eye(x.shape[1]), x.T @ per_view[name])
+            loss += (
+                np.sum((per_view[name] - x @ W[name]) ** 2)
+                + a * np.sum((B - per_view[name]) ** 2)
+                + r * np.sum(W[name] ** 2)
+            )
         losses.append(loss)
     assert np.allclose(model.objective_, losses)
     assert np.array_equal(bits.unpack(model.codes_, 8), B)

@@ -49,10 +49,10 @@ def test_the_classifier_step_ends_where_the_squared_hinge_ends():
         def value(v, column=column):
             return loss_of(x, v[:-1, None], v[-1:], target[:, column], own[:, column], 0.5, 1e-2)
 
-        found = minimize(value, np.zeros(13), method="L-BFGS-B", options={"maxiter": 2000, "ftol": 1e-14})
+        solution = minimize(value, np.zeros(13), method="L-BFGS-B", options={"maxiter": 2000, "ftol": 1e-14})
         ours = loss_of(x, W[:, column], c[column], target[:, column], own[:, column], 0.5, 1e-2)
-        assert ours == pytest.approx(found.fun, rel=1e-5)
-        assert np.allclose([*W[:, k], c[k]], found.x, atol=1e-2)
+        assert ours == pytest.approx(solution.fun, rel=1e-5)
+        assert np.allclose([*W[:, k], c[k]], solution.x, atol=1e-2)
 
 
 @given(st.floats(-3, 3), st.floats(-3, 3), st.floats(-2, 2), st.floats(0, 2), st.floats(0, 2))

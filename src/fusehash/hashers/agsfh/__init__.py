@@ -9,11 +9,10 @@ from fusehash.errors import ParameterError, warn
 from fusehash.hashers.agsfh import paper
 from fusehash.hashers.agsfh.clusters import ClusterStep, StructureWeight, components
 from fusehash.hashers.agsfh.graph import ComputedGraph, GraphRows, StoredGraph, gram_and_mass
-from fusehash.hashers.base import Progress
 from fusehash.hashers.linear import CenteredViews, LinearHasher
 from fusehash.numerics import anchors as anchor_graphs
 from fusehash.numerics.arrays import convert, host, to_device_of
-from fusehash.parameters import Rule, auto, choice, flag, integer, is_auto, real, rng_for
+from fusehash.parameters import Progress, Rule, auto, choice, flag, integer, is_auto, real, rng_for
 from fusehash.views import Floats, PairedViews
 
 # A graph with more edges than this is computed again in every iteration.
@@ -184,7 +183,7 @@ class AGSFH(LinearHasher):
     def _fit(self, views: PairedViews, labels: Any) -> None:
         P, k, C = self._graph_sizes(views.n_rows)
         rows = self._passes(views)
-        data = CenteredViews.over(rows, self.ridge, self.dtype)
+        data = CenteredViews(rows, self.ridge, self.dtype)
         data.warn_if_rank_below(self.n_bits, "AGSFH")
         anchors = anchor_graphs.choose_anchors(
             views, P, self.anchors, rng_for(self._seed, "anchors"), take=lambda name, some: host(rows.take(name, some))

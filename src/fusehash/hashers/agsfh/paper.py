@@ -24,7 +24,7 @@ import numpy as np
 from fusehash import bits
 from fusehash.hashers.agsfh.clusters import ClusterStep
 from fusehash.hashers.agsfh.graph import BLOCK, Edges, GraphRows, add_edges, edge_sum
-from fusehash.hashers.linear import CenteredViews, projected
+from fusehash.hashers.linear import CenteredViews, projected, settled
 from fusehash.numerics.arrays import Array, cast, namespace, to_device_of
 from fusehash.numerics.linalg import gram_of, top_eigenpairs, trace
 from fusehash.numerics.rotation import signs_of
@@ -146,7 +146,7 @@ def minimize(
         weight = 1.0 if clusters is None else clusters.weight.value
         history.append(objective(data, sums, now, eigenvalues, weight, settings))
         report(step + 1, settings.max_iter, f"objective {history[-1].sum():.6g}")
-        if clusters is None and settled(history, settings.tol):
+        if clusters is None and settled([float(terms.sum()) for terms in history[-2:]], settings.tol):
             break
         if clusters is not None and clusters.reached(sums["SS"], now.V, eigenvalues, now.scale):
             break
@@ -203,9 +203,3 @@ def initial_variables(
         to_device_of(array, like) for array in (codes, Bs, np.ones(n_anchors), np.zeros(n_rows, np.int32))
     )
     return Variables(codes, Bs, W, V, scale, nearest), eigenvalues
-
-
-def settled(history: list[Floats], tol: float) -> bool:
-    """Whether the objective changed by at most tol (relative) in the last iteration."""
-    values = [float(terms.sum()) for terms in history[-2:]]
-    return len(values) == 2 and abs(values[1] - values[0]) <= tol * abs(values[1])

@@ -14,10 +14,10 @@ from threadpoolctl import threadpool_limits
 from fusehash import bits
 from fusehash.errors import warn
 from fusehash.files import storable
-from fusehash.hashers.base import CrossModalHasher, Progress
+from fusehash.hashers.base import CrossModalHasher
 from fusehash.hashers.linear import centered_matrices
 from fusehash.numerics.anchors import choose_anchors, squared_distances
-from fusehash.parameters import Rule, choice, integer, rng_for
+from fusehash.parameters import Progress, Rule, choice, integer, rng_for
 from fusehash.views import Floats, PairedViews
 
 # Eigenvalues nearer to 1 are those of separate parts of the graph and tell nothing else, as in the authors' code.
@@ -45,16 +45,12 @@ class AGH(CrossModalHasher):
 
     Parameters
     ----------
-    n_bits : int, default 64
-        Code length, a multiple of 8.
+    n_bits, random_state, callback : int, default 64; optional
+        Code length, a multiple of 8; seed; called as callback(step, total, message) in every step.
     layers : {1, 2}, default 1
         Bits taken from each function.
-    n_anchors : int, default 300
-        P, the k-means centers of each view; at most half the number of rows.
-    n_neighbors : int, default 2
-        s, the anchors that each row is joined to.
-    random_state, callback : optional
-        Seed; function called as callback(step, total, message) in every step.
+    n_anchors, n_neighbors : int, default 300 and 2
+        P, the k-means centers of each view, at most half the number of rows; s, the anchors that a row is joined to.
 
     Attributes
     ----------
@@ -81,9 +77,7 @@ class AGH(CrossModalHasher):
     method: ClassVar[str] = "agh"
     summary: ClassVar[str] = "anchor graph hashing of each view on its own; views cannot be compared"
     comparable: ClassVar[bool] = False
-    PARAMETERS: ClassVar[dict[str, Rule]] = {"layers": choice(1, 2), "n_anchors": integer(2), "n_neighbors": integer(1)}
-
-    graphs_: dict[str, AnchorHash]
+    PARAMETERS: ClassVar[dict[str, Rule]] = {"layers": choice(1, 2), "n_anchors": integer(2)}
 
     def __init__(
         self,
@@ -107,7 +101,7 @@ class AGH(CrossModalHasher):
         n_anchors = min(self.n_anchors, max(views.n_rows // 2, 2))
         rng = rng_for(self._seed, "anchors")
         total = np.zeros((views.n_rows, self.n_bits))
-        self.graphs_ = {}
+        self.graphs_: dict[str, AnchorHash] = {}
         for step, name in enumerate(views):
             self._report(step + 1, len(views.names), f"anchor graph of view '{name}'")
             anchors = kmeans_anchors(X[name], n_anchors, rng)
@@ -152,7 +146,7 @@ class AnchorHash:
         return cls(mean, anchors, width, s, W, thresholds, len(values)), Z
 
     def bits_of(self, Y: Floats) -> Floats:
-        """(rows, n_bits) from (rows, r): Y itself, or Y and the second layer's bits beside it."""
+        """(rows, n_bits) from (rows, r): Y itself, or Y and the second layer's bits."""
         if len(self.thresholds) == 0:
             return Y
         above, below = self.thresholds

@@ -6,12 +6,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fusehash.errors import warn
-from fusehash.hashers.base import Progress
 from fusehash.hashers.canonical import SharedDirections, joint_sums, shared_directions
 from fusehash.hashers.linear import CenteredViews, LinearHasher
 from fusehash.numerics.rotation import groups, random_orthogonal, signs_of
-from fusehash.parameters import Rule, integer, real, rng_for
+from fusehash.parameters import Progress, Rule, real, rng_for
 from fusehash.views import Floats, PairedViews
 
 
@@ -28,18 +26,14 @@ class CCAITQ(LinearHasher):
 
     Parameters
     ----------
-    n_bits : int, default 64
-        Code length, a multiple of 8.
+    n_bits, random_state, n_threads, callback : int, default 64; optional
+        Code length, a multiple of 8; seed; threads of `fit` (default: all); called as callback(step, total, message).
     ridge : float, default 1e-3
         Ridge of the CCA, relative to the mean diagonal of X'X.
     power : float, default 1
         Power of the correlations that weight the variates: 1 as in the authors' code, 0 for unit variance.
-    max_iter : int, default 50
-        Rounds of B and R.
-    max_rows : int, default 20000
-        Learn the rotation from at most this many pairs, drawn at random.
-    random_state, n_threads, callback : optional
-        Seed; threads of `fit` (all cores by default); function called as callback(step, total, message).
+    max_iter, max_rows : int, default 50 and 20000
+        Rounds of B and R; the rotation is learned from at most `max_rows` random pairs.
 
     Attributes
     ----------
@@ -71,15 +65,7 @@ class CCAITQ(LinearHasher):
     method: ClassVar[str] = "cca_itq"
     summary: ClassVar[str] = "canonical variates and a rotation towards their signs"
     min_views: ClassVar[int] = 2
-    PARAMETERS: ClassVar[dict[str, Rule]] = {
-        "ridge": real(),
-        "power": real(),
-        "max_iter": integer(1),
-        "max_rows": integer(2),
-    }
-
-    objective_: Floats
-    correlations_: Floats
+    PARAMETERS: ClassVar[dict[str, Rule]] = {"power": real()}
 
     def __init__(
         self,
@@ -107,10 +93,7 @@ class CCAITQ(LinearHasher):
         A = self._weighted_directions(shared_directions(data, *joint_sums(data)))
         r = len(self.correlations_)
         if r < self.n_bits:
-            warn(
-                f"{type(self).__name__} was asked for {self.n_bits} bits of views that share {r} directions; "
-                "further bits are other rotations of the same directions."
-            )
+            self._warn_about_bits(f"views that share {r} directions", "further bits are other rotations of them")
         Z = self._variates(data, A)
         widths = list(groups(r, self.n_bits))
         rng = rng_for(self._seed, "rotation")
@@ -123,9 +106,8 @@ class CCAITQ(LinearHasher):
             self._report(step + 1, self.max_iter, f"loss {losses[-1]:.6g}")
         R = np.hstack([rotation[:, :width] for rotation, width in zip(rotations, widths, strict=True)])
         W = {name: directions @ R for name, directions in A.items()}
-        self.codes_ = self._codes_of(views, lambda rows: data.project(rows, W))
-        self.means_ = data.means
-        self.weights_ = W
+        self.means_, self.weights_ = data.means, W
+        self.codes_ = self._codes_of(views)
         self.objective_ = np.array(losses)
 
     def _weighted_directions(self, shared: SharedDirections) -> dict[str, Floats]:
@@ -136,11 +118,7 @@ class CCAITQ(LinearHasher):
 
     def _variates(self, data: CenteredViews, A: dict[str, Floats]) -> Floats:
         """Z, the rows of all views one below the other."""
-        n = data.views.n_rows
-        if n > self.max_rows:
-            rows: Any = np.sort(rng_for(self._seed, "rows").choice(n, self.max_rows, replace=False))
-        else:
-            rows = slice(None)
+        rows = self._sample_rows(data.views.n_rows, self.max_rows)
         return np.vstack([data.block(name, rows) @ directions for name, directions in A.items()])
 
 

@@ -9,11 +9,10 @@ import numpy as np
 
 from fusehash import bits
 from fusehash.errors import ParameterError
-from fusehash.hashers.base import Progress
 from fusehash.hashers.baselines.joint_features import JointFeatures
 from fusehash.hashers.linear import LinearHasher
 from fusehash.numerics.linalg import solve_damped
-from fusehash.parameters import Rule, flag, integer, optional, real, rng_for, sequence
+from fusehash.parameters import Progress, Rule, optional, real, rng_for, sequence
 from fusehash.views import Floats, PairedViews
 
 
@@ -36,8 +35,8 @@ class CMFH(LinearHasher):
 
     Parameters
     ----------
-    n_bits : int, default 64
-        Code length, a multiple of 8.
+    n_bits, random_state, n_threads, callback : int, default 64; optional
+        Code length, a multiple of 8; seed; threads of `fit` (default: all); called as callback(step, total, message).
     view_weights : sequence of float, optional
         l_m, one positive number per view, scaled to sum 1. Equal by default.
     mu : float, default 100
@@ -48,8 +47,6 @@ class CMFH(LinearHasher):
         Iterations; there is no other stopping rule.
     as_released : bool, default False
         Follow the second public code, slip included (see Notes).
-    random_state, n_threads, callback : optional
-        Seed; threads of `fit` (all cores by default); function called as callback(step, total, message).
 
     Attributes
     ----------
@@ -84,12 +81,7 @@ class CMFH(LinearHasher):
         "view_weights": optional(sequence(real(strict=True), "one number greater than 0 per view")),
         "mu": real(strict=True),
         "gamma": real(strict=True),
-        "max_iter": integer(1),
-        "as_released": flag(),
     }
-
-    fusion_: dict[str, Floats]
-    objective_: Floats
 
     def __init__(
         self,
@@ -115,7 +107,7 @@ class CMFH(LinearHasher):
         self.callback = callback
 
     def _fit(self, views: PairedViews, labels: Any) -> None:
-        data = JointFeatures.of(views, {"V": self.n_bits}, self._seed, self.n_threads)
+        data = JointFeatures(views, {"V": self.n_bits}, self._seed, self.n_threads)
         share = self._shares(views)
         rng = rng_for(self._seed, "W")
         W = {name: rng.random((d, self.n_bits)) for name, d in views.n_features.items()}

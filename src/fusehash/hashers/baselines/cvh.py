@@ -1,4 +1,4 @@
-"""CVH, Cross-View Hashing: signs of the directions that views share, without and with labels."""
+"""CVH, Cross-View Hashing: signs of the directions that views share."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fusehash.errors import warn
-from fusehash.hashers.base import Progress
 from fusehash.hashers.canonical import SharedDirections, joint_sums, shared_directions, unit_variance
 from fusehash.hashers.kernel import label_cosines
 from fusehash.hashers.linear import CenteredViews, LinearHasher
-from fusehash.parameters import Rule, real, rng_for
+from fusehash.parameters import Progress, rng_for
 from fusehash.views import Floats, PairedViews
 
 
@@ -32,13 +30,11 @@ class CVH(LinearHasher):
 
     Parameters
     ----------
-    n_bits : int, default 64
-        Code length, a multiple of 8.
+    n_bits, random_state, n_threads, callback : int, default 64; optional
+        Code length, a multiple of 8; seed; threads of `fit` (default: all); called as callback(step, total, message).
     ridge : float, default 0.01
         Relative to the mean diagonal of X'X. Public codes use 1e-6 or 1e-4 in units of the features, which fits the
         noise of small training sets.
-    random_state, n_threads, callback : optional
-        Seed; threads of `fit` (all cores by default); function called as callback(step, total, message).
 
     Attributes
     ----------
@@ -68,12 +64,9 @@ class CVH(LinearHasher):
     """
 
     method: ClassVar[str] = "cvh"
-    summary: ClassVar[str] = "signs of canonical variates, one direction a bit"
+    summary: ClassVar[str] = "signs of canonical variates, one direction per bit"
     min_views: ClassVar[int] = 2
     seeded: ClassVar[bool | None] = None  # as long as there are enough canonical directions
-    PARAMETERS: ClassVar[dict[str, Rule]] = {"ridge": real()}
-
-    agreement_: Floats
 
     def __init__(
         self,
@@ -96,15 +89,11 @@ class CVH(LinearHasher):
         self._report(1, 2, "directions")
         shared = shared_directions(data, gram, similar)
         if shared.n_shared < self.n_bits:
-            warn(
-                f"{type(self).__name__} was asked for {self.n_bits} bits of views that share {shared.n_shared} "
-                "directions; further bits are noise."
-            )
+            self._warn_about_bits(f"views that share {shared.n_shared} directions", "further bits are noise")
         W = self._directions(shared, data)
         self._report(2, 2, "codes")
-        self.codes_ = self._codes_of(views, lambda rows: data.project(rows, W))
-        self.means_ = data.means
-        self.weights_ = W
+        self.means_, self.weights_ = data.means, W
+        self.codes_ = self._codes_of(views)
         self.agreement_ = shared.agreement[: min(shared.n_shared, self.n_bits)]
 
     def _directions(self, shared: SharedDirections, data: CenteredViews) -> dict[str, Floats]:
@@ -113,9 +102,8 @@ class CVH(LinearHasher):
         W = {}
         for name, A in shared.maps.items():
             basis = shared.basis[name]
-            columns = basis @ rng.standard_normal((basis.shape[1], self.n_bits))
-            columns = unit_variance(columns, data.sums[name].gram, data.views.n_rows)
+            random = basis @ rng.standard_normal((basis.shape[1], self.n_bits))
+            W[name] = unit_variance(random, data.sums[name].gram, data.views.n_rows)
             seen = np.flatnonzero(shared.seen[name][: self.n_bits])
-            columns[:, seen] = A[:, seen]
-            W[name] = columns
+            W[name][:, seen] = A[:, seen]
         return W

@@ -8,12 +8,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from fusehash import bits
-from fusehash.hashers.base import Progress
-from fusehash.hashers.linear import LinearHasher, centered_matrices, check_variation
+from fusehash.hashers.linear import LinearHasher, centered_matrices, checked_mean
 from fusehash.numerics.anchors import anchor_weights, squared_distances, to_sparse
 from fusehash.numerics.linalg import ridge_solver, solve_ridge
 from fusehash.numerics.rotation import signs_of
-from fusehash.parameters import Rule, between, flag, integer, real, rng_for
+from fusehash.parameters import Progress, Rule, between, flag, real, rng_for
 from fusehash.views import Floats, PairedViews
 
 
@@ -39,24 +38,16 @@ class FSH(LinearHasher):
 
     Parameters
     ----------
-    n_bits : int, default 64
-        Code length, a multiple of 8.
-    n_anchors : int, default 50
-        P, at most the number of rows.
-    n_neighbors : int, default 10
-        k, at most P.
-    penalty : float, default 300
-        lambda, the weight of the regression.
-    power : float, default 0.5
-        r, between 0 and 1 (both excluded).
+    n_bits, random_state, callback : int, default 64; optional
+        Code length, a multiple of 8; seed; called as callback(step, total, message) in every step.
+    n_anchors, n_neighbors, max_iter : int, default 50, 10 and 100
+        P, at most the number of rows; k, at most P; largest number of rounds.
+    penalty, power : float, default 300 and 0.5
+        lambda, the weight of the regression; r, between 0 and 1 (both excluded).
     normalize : bool, default True
         Scale rows to unit length first; rows of zeros stay.
-    max_iter : int, default 100
-        Largest number of rounds.
     as_released : bool, default False
         Compute eta as the public code does (see Notes).
-    random_state, callback : optional
-        Seed; function called as callback(step, total, message) in every step.
 
     Attributes
     ----------
@@ -91,19 +82,10 @@ class FSH(LinearHasher):
     min_views: ClassVar[int] = 2
     max_views: ClassVar[int | None] = 2
     PARAMETERS: ClassVar[dict[str, Rule]] = {
-        "n_anchors": integer(1),
-        "n_neighbors": integer(1),
         "penalty": real(strict=True),
         "power": between(0.0, 1.0),
         "normalize": flag(),
-        "max_iter": integer(1),
-        "as_released": flag(),
     }
-
-    anchors_: dict[str, Floats]
-    graph_weights_: dict[str, Floats]
-    eta_: float
-    objective_: Floats
 
     def __init__(
         self,
@@ -131,9 +113,10 @@ class FSH(LinearHasher):
         self.callback = callback
 
     def _fit(self, views: PairedViews, labels: Any) -> None:
-        check_variation(views)  # before rows are scaled
-        scaled = {name: self._scaled(views.block(name, slice(None))) for name in views}
-        centered, self.means_ = centered_matrices(PairedViews(scaled))
+        whole = {name: views.block(name, slice(None)) for name in views}
+        for name, x in whole.items():
+            checked_mean(name, x)  # before rows are scaled
+        centered, self.means_ = centered_matrices(PairedViews({name: self._scaled(x) for name, x in whole.items()}))
         X = list(centered.values())
         n_anchors = min(self.n_anchors, views.n_rows)
         k = min(self.n_neighbors, n_anchors)
@@ -163,10 +146,8 @@ class FSH(LinearHasher):
         self.codes_ = bits.pack(B)
         self.weights_ = dict(zip(views, W, strict=True))
         self.anchors_ = dict(zip(views, anchors, strict=True))
-        shares = (used, 1.0 - used)
-        self.graph_weights_ = {
-            name: share * (table @ B_s) for name, share, table in zip(views, shares, tables, strict=True)
-        }
+        shares = zip(views, (used, 1.0 - used), tables, strict=True)
+        self.graph_weights_ = {name: share * (table @ B_s) for name, share, table in shares}
         self.eta_ = eta
         self.objective_ = np.array(losses)
 

@@ -9,14 +9,12 @@ import scipy.sparse as sp
 from scipy.linalg import cho_factor, cho_solve, eigh
 
 from fusehash import bits
-from fusehash.errors import DataError, warn
-from fusehash.hashers.base import Progress
 from fusehash.hashers.linear import LinearHasher, centered_matrices
 from fusehash.numerics.anchors import squared_distances
 from fusehash.numerics.linalg import ridge_solver, solve_ridge
 from fusehash.numerics.parallel import map_blocks
 from fusehash.numerics.rotation import random_rotations
-from fusehash.parameters import Rule, flag, integer, real, rng_for
+from fusehash.parameters import Progress, Rule, real, rng_for
 from fusehash.views import Floats, PairedViews
 
 GRAPH_ROWS = 512
@@ -42,8 +40,8 @@ class IMH(LinearHasher):
 
     Parameters
     ----------
-    n_bits : int, default 64
-        Code length, a multiple of 8.
+    n_bits, random_state, n_threads, callback : int, default 64; optional
+        Code length, a multiple of 8; seed; threads of `fit` (default: all); called as callback(step, total, message).
     lam : float, default 0.1
         Weight of the graphs; the authors search 1e-6 to 1e6. The default was chosen on Wiki, where it comes close to
         published values; with 1 the linear functions follow the embedding less well.
@@ -53,12 +51,8 @@ class IMH(LinearHasher):
         Weight that ties the views together, as in the authors' code.
     n_neighbors : int, default 10
         k of the graphs.
-    max_rows : int, default 5000
-        Raise DataError for more training pairs than this, unless `subsample`.
-    subsample : bool, default False
-        Learn from `max_rows` random pairs; the hash functions then give the unified codes.
-    random_state, n_threads, callback : optional
-        Seed; threads of `fit` (all cores by default); function called as callback(step, total, message).
+    max_rows, subsample : int, default 5000; bool, default False
+        With more pairs than this raise DataError, or learn from random ones and let the hash functions give `codes_`.
 
     Attributes
     ----------
@@ -91,17 +85,7 @@ class IMH(LinearHasher):
     method: ClassVar[str] = "imh"
     summary: ClassVar[str] = "one spectral embedding of the views' neighbor graphs, imitated by linear functions"
     seeded: ClassVar[bool | None] = None  # unless it has to choose rows
-    PARAMETERS: ClassVar[dict[str, Rule]] = {
-        "lam": real(),
-        "ridge": real(),
-        "coupling": real(strict=True),
-        "n_neighbors": integer(1),
-        "max_rows": integer(2),
-        "subsample": flag(),
-    }
-
-    thresholds_: dict[str, Floats]
-    eigenvalues_: Floats
+    PARAMETERS: ClassVar[dict[str, Rule]] = {"lam": real(), "coupling": real(strict=True)}
 
     def __init__(
         self,
@@ -129,36 +113,24 @@ class IMH(LinearHasher):
         self.callback = callback
 
     def _fit(self, views: PairedViews, labels: Any) -> None:
-        learn = self._choose_rows(views)
-        X, means = centered_matrices(learn)
+        rows = self._sample_rows(views.n_rows, self.max_rows)
+        X, means = centered_matrices(views.rows(rows))
         factors = {name: ridge_solver(x.T @ x, self.ridge) for name, x in X.items()}
         energies = {}
         for step, (name, x) in enumerate(X.items()):
             self._report(step, len(X) + 1, f"graph of view {name}")
             energies[name] = self._energy(x, factors[name])
-        self._report(len(X), len(X) + 1, f"eigenvectors of a matrix of {learn.n_rows} rows")
+        self._report(len(X), len(X) + 1, f"eigenvectors of a matrix of {len(x)} rows")
         Y = self._embed(energies)
         W = {name: solve_ridge(factors[name], x.T @ Y[name]) for name, x in X.items()}
         self.means_, self.weights_ = means, W
         self.thresholds_ = {name: np.median(x @ W[name], axis=0) for name, x in X.items()}
-        if learn is views:
+        if isinstance(rows, slice):
             total = np.sum(list(Y.values()), axis=0)
             self.codes_ = bits.pack(total - np.median(total, axis=0))
         else:
             self.codes_ = self._codes_of(views)
         self._report(len(X) + 1, len(X) + 1, "codes")
-
-    def _choose_rows(self, views: PairedViews) -> PairedViews:
-        """The pairs to learn from: all, or max_rows of them."""
-        if views.n_rows <= self.max_rows:
-            return views
-        if not self.subsample:
-            raise DataError(
-                f"{type(self).__name__} needs at most {self.max_rows} pairs, as it holds a matrix of pairs by pairs. "
-                f"Got {views.n_rows}; subsample=True learns from {self.max_rows} of them."
-            )
-        chosen = rng_for(self._seed, "rows").choice(views.n_rows, self.max_rows, replace=False)
-        return views.rows(np.sort(chosen))
 
     def _energy(self, X: Floats, factor: Floats) -> Floats:
         """M = G + lam L (N x N), where G = I - X (X'X + ridge I)^-1 X'."""
@@ -169,7 +141,7 @@ class IMH(LinearHasher):
         return M
 
     def _embed(self, energies: dict[str, Floats]) -> dict[str, Floats]:
-        """Y_1 = smallest eigenvectors of C = M_1 + sum_m E_m M_m beside the constant one, and Y_m = E_m Y_1."""
+        """Y_1 = smallest eigenvectors of C = M_1 + sum_m E_m M_m without the constant one, and Y_m = E_m Y_1."""
         (first, C), *others = energies.items()
         n = len(C)
         factors = {}
@@ -181,10 +153,7 @@ class IMH(LinearHasher):
         r = min(self.n_bits, n - 1)
         self.eigenvalues_, Y = eigh(C, subset_by_index=[0, r - 1], overwrite_a=True, check_finite=False)
         if r < self.n_bits:
-            warn(
-                f"{type(self).__name__} was asked for {self.n_bits} bits of {n} pairs, which have {r} directions; "
-                "further bits are random mixtures of them."
-            )
+            self._warn_about_bits(f"{n} pairs, which have {r} directions", "further bits are random mixtures of them")
             Y = np.hstack([Y, Y @ random_rotations(r, self.n_bits - r, rng_for(self._seed, "padding"))])
         return {first: Y, **{name: cho_solve(factors[name], Y, check_finite=False) for name, _ in others}}
 

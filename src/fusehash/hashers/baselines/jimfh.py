@@ -1,4 +1,4 @@
-"""JIMFH: a factor that both views share beside factors of their own."""
+"""JIMFH: a factor that both views share, and one of each view."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fusehash import bits
-from fusehash.hashers.base import Progress
 from fusehash.hashers.baselines.joint_features import JointFeatures
 from fusehash.hashers.linear import LinearHasher
 from fusehash.numerics.linalg import solve_damped
-from fusehash.parameters import Rule, between, flag, integer, real
+from fusehash.parameters import Progress, Rule, between, real
 from fusehash.views import Floats, PairedViews
 
 
@@ -39,8 +38,8 @@ class JIMFH(LinearHasher):
 
     Parameters
     ----------
-    n_bits : int, default 64
-        Code length, a multiple of 8.
+    n_bits, random_state, n_threads, callback : int, default 64; optional
+        Code length, a multiple of 8; seed; threads of `fit` (default: all); called as callback(step, total, message).
     balance : float, default 0.5
         l, the weight of the first view, between 0 and 1.
     beta, gamma : float, default 1e-3 and 1e-4
@@ -50,8 +49,6 @@ class JIMFH(LinearHasher):
         changes by less than `tol`, as the authors do.
     as_released : bool, default False
         Code queries as the public code does (see Notes).
-    random_state, n_threads, callback : optional
-        Seed; threads of `fit` (all cores by default); function called as callback(step, total, message).
 
     Attributes
     ----------
@@ -91,15 +88,7 @@ class JIMFH(LinearHasher):
         "balance": between(0.0, 1.0),
         "beta": real(strict=True),
         "gamma": real(strict=True),
-        "max_iter": integer(1),
-        "tol": real(),
-        "as_released": flag(),
     }
-
-    fusion_: dict[str, Floats]
-    thresholds_: Floats
-    centres_: dict[str, Floats]
-    objective_: Floats
 
     def __init__(
         self,
@@ -128,7 +117,7 @@ class JIMFH(LinearHasher):
 
     def _fit(self, views: PairedViews, labels: Any) -> None:
         joint, individual = self.n_bits // 4, 3 * self.n_bits // 4
-        data = JointFeatures.of(views, {"V": joint, "V1": individual, "V2": individual}, self._seed, self.n_threads)
+        data = JointFeatures(views, {"V": joint, "V1": individual, "V2": individual}, self._seed, self.n_threads)
         model = JIMFHFactors(data, self.balance, self.beta, self.gamma)
         losses: list[float] = []
         before = np.inf
@@ -231,5 +220,5 @@ class JIMFHFactors:
 
 
 def _square(gram: Floats, A: Floats) -> float:
-    """||V||^2 of V given by its coefficients."""
+    """||V||^2 of V with coefficients A."""
     return max(float(np.sum(A * (gram @ A))), 0.0)

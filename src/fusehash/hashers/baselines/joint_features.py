@@ -10,6 +10,7 @@ import numpy as np
 from fusehash.hashers.linear import gram_sums
 from fusehash.numerics.parallel import map_blocks
 from fusehash.parameters import rng_for
+from fusehash.streams.row_passes import RowPasses
 from fusehash.views import Floats, PairedViews
 
 
@@ -20,23 +21,16 @@ class JointFeatures:
     need. `span` says which columns belong to a view or a start.
     """
 
-    def __init__(self, views: PairedViews, means: dict[str, Floats], starts: dict[str, int], seed: int) -> None:
-        self.views, self.means, self.starts, self._seed = views, means, starts, seed
+    def __init__(self, views: PairedViews, starts: dict[str, int], seed: int, n_threads: int | None) -> None:
+        """Means in one pass over the data, the Gram matrix in a second; `starts` maps a factor to its columns."""
+        self.views, self.starts, self._seed, self.n_threads = views, starts, seed, n_threads
+        self.means = {name: total.mean for name, total in gram_sums(RowPasses(views, n_threads)).items()}
         widths = {**views.n_features, **{f"start {name}": width for name, width in starts.items()}}
         cuts = np.cumsum([0, *widths.values()])
         self.span = {name: slice(int(a), int(b)) for name, (a, b) in zip(widths, pairwise(cuts), strict=True)}
         self.gram = np.zeros((cuts[-1], cuts[-1]))
-        self.n_threads: int | None = None
-
-    @classmethod
-    def of(cls, views: PairedViews, starts: dict[str, int], seed: int, n_threads: int | None) -> JointFeatures:
-        """Means in one pass over the data, the Gram matrix in a second; `starts` maps a factor to its columns."""
-        means = {name: total.mean for name, total in gram_sums(views, n_threads).items()}
-        data = cls(views, means, starts, seed)
-        data.n_threads = n_threads
-        for part in data.map_blocks(lambda block: block.T @ block):
-            data.gram += part
-        return data
+        for part in self.map_blocks(lambda block: block.T @ block):
+            self.gram += part
 
     def map_blocks(self, work: Any) -> Any:
         """work(rows of the matrix) for all row blocks, in order."""
@@ -53,7 +47,7 @@ class JointFeatures:
         return np.eye(len(self.gram))[:, self.span[f"start {name}"]]
 
     def residual(self, name: str, A: Floats, U: Floats) -> float:
-        """||X_m - V U'||^2 for V given by A."""
+        """||X_m - V U'||^2 for V with coefficients A."""
         span = self.span[name]
         fitted = np.sum((A.T @ self.gram @ A) * (U.T @ U))
         explained = 2.0 * np.sum((self.gram[span] @ A) * U) - fitted

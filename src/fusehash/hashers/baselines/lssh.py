@@ -7,12 +7,12 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fusehash.hashers.base import CrossModalHasher, Progress
+from fusehash.hashers.base import CrossModalHasher
 from fusehash.hashers.linear import centered_matrices
 from fusehash.numerics.compiled import compiled
 from fusehash.numerics.linalg import solve_ridge
 from fusehash.numerics.parallel import map_blocks
-from fusehash.parameters import Rule, between, integer, real, rng_for
+from fusehash.parameters import Progress, Rule, between, integer, real, rng_for
 from fusehash.views import Floats, PairedViews
 
 Real = TypeVar("Real", np.float32, np.float64)
@@ -46,18 +46,14 @@ class LSSH(CrossModalHasher):
 
     Parameters
     ----------
-    n_bits : int, default 64
-        Code length, a multiple of 8.
+    n_bits, random_state, n_threads, callback : int, default 64; optional
+        Code length, a multiple of 8; seed; threads of `fit` (default: all); called as callback(step, total, message).
     mu, rho, lam : float, default 0.5, 0.2 and 1
         Weights as above; rho is below 1.
-    n_atoms : int, default 512
-        P, at most the number of training rows.
-    max_iter, lasso_iter : int, default 20 and 30
-        Rounds of all updates; steps of FISTA.
+    n_atoms, max_iter, lasso_iter : int, default 512, 20 and 30
+        P, at most the number of training rows; rounds of all updates; steps of FISTA.
     max_rows : int, default 10000
-        Learn from at most this many pairs, drawn at random; all pairs get codes.
-    random_state, n_threads, callback : optional
-        Seed; threads of `fit` (all cores by default); function called as callback(step, total, message).
+        Learn from at most this many random pairs; all pairs get codes.
 
     Attributes
     ----------
@@ -97,18 +93,8 @@ class LSSH(CrossModalHasher):
         "rho": between(0.0, 1.0),
         "lam": real(strict=True),
         "n_atoms": integer(2),
-        "max_iter": integer(1),
         "lasso_iter": integer(1),
-        "max_rows": integer(2),
     }
-
-    means_: dict[str, Floats]
-    components_: Floats  # (d, p) principal directions of the image
-    atoms_: Floats  # D
-    links_: Floats  # R
-    topics_: dict[str, Floats]  # A, the part of each text view
-    step_: float
-    objective_: Floats
 
     def __init__(
         self,
@@ -140,10 +126,7 @@ class LSSH(CrossModalHasher):
     # -- learning ------------------------------------------------------------------------------------------------
 
     def _fit(self, views: PairedViews, labels: Any) -> None:
-        learn = views
-        if views.n_rows > self.max_rows:
-            chosen = rng_for(self._seed, "rows").choice(views.n_rows, self.max_rows, replace=False)
-            learn = views.rows(np.sort(chosen))
+        learn = views.rows(self._sample_rows(views.n_rows, self.max_rows))
         centered, self.means_ = centered_matrices(learn)
         image, *texts = learn.names
         self.components_ = principal_directions(centered[image], self.n_bits)
@@ -153,9 +136,7 @@ class LSSH(CrossModalHasher):
         cuts = np.cumsum([learn.n_features[name] for name in texts])[:-1]
         self.topics_ = dict(zip(texts, np.split(A, cuts, axis=1), strict=True))
         self.atoms_, self.links_, self.step_ = D, R, step_length(D)
-        self.codes_ = self._codes_of(
-            views, lambda rows: self._fused({name: views.block(name, rows) for name in views}, image)
-        )
+        self.codes_ = self._codes_of(views)
 
     def _learn(self, X: Floats, T: Floats) -> tuple[Floats, Floats, Floats]:
         """The alternating updates; A, D and R."""
@@ -207,9 +188,7 @@ class LSSH(CrossModalHasher):
         return lasso(X, self.atoms_, self.rho, self.step_, self.lasso_iter)[0] @ self.links_
 
     def _project_complete_block(self, blocks: dict[str, Floats]) -> Floats:
-        return self._fused(blocks, next(name for name in blocks if name not in self.topics_))
-
-    def _fused(self, blocks: dict[str, Floats], image: str) -> Floats:
+        image = next(name for name in blocks if name not in self.topics_)
         TA = np.sum([unit_rows(blocks[n] - self.means_[n]) @ A.T for n, A in self.topics_.items()], axis=0)
         return self._latent(self._project_block(blocks[image], image), TA, np.hstack(list(self.topics_.values())))
 

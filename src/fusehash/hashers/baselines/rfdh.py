@@ -7,10 +7,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fusehash import bits
-from fusehash.hashers.base import CrossModalHasher, Progress
+from fusehash.hashers.base import CrossModalHasher
 from fusehash.hashers.linear import gram_sums
 from fusehash.numerics.linalg import solve_damped
-from fusehash.parameters import Rule, flag, integer, real, rng_for
+from fusehash.parameters import Progress, Rule, integer, real, rng_for
+from fusehash.streams.row_passes import RowPasses
 from fusehash.views import Floats, PairedViews
 
 # Keeps 1 / ||e_i|| finite; the rounding unit, as in the authors' code.
@@ -44,8 +45,8 @@ class RFDH(CrossModalHasher):
 
     Parameters
     ----------
-    n_bits : int, default 64
-        Code length, a multiple of 8.
+    n_bits, random_state, callback : int, default 64; optional
+        Code length, a multiple of 8; seed; called as callback(step, total, message) in every step.
     exponent : float, default 3
         r, greater than 1; the larger, the more equal the weights of the views.
     gamma : float, default 1e-4
@@ -56,8 +57,6 @@ class RFDH(CrossModalHasher):
         c, and the rounds of the hash functions.
     as_released : bool, default False
         Follow the public code (see Notes).
-    random_state, callback : optional
-        Seed; function called as callback(step, total, message) in every step.
 
     Attributes
     ----------
@@ -93,17 +92,10 @@ class RFDH(CrossModalHasher):
     PARAMETERS: ClassVar[dict[str, Rule]] = {
         "exponent": real(1.0, strict=True),
         "gamma": real(strict=True),
-        "max_iter": integer(1),
         "n_sweeps": integer(1),
         "hash_weight": real(strict=True),
         "hash_iter": integer(1),
-        "as_released": flag(),
     }
-
-    weights_: dict[str, Floats]
-    offsets_: dict[str, Floats]
-    view_weights_: dict[str, float]
-    objective_: Floats
 
     def __init__(
         self,
@@ -131,7 +123,7 @@ class RFDH(CrossModalHasher):
         self.callback = callback
 
     def _fit(self, views: PairedViews, labels: Any) -> None:
-        sums = gram_sums(views)
+        sums = gram_sums(RowPasses(views))
         X = [views.block(name, slice(None)) for name in views]
         XX = [total.gram + total.count * np.outer(total.mean, total.mean) for total in sums.values()]
         Z, w = self._binary_factors(X)
@@ -211,7 +203,7 @@ def row_errors(X: Floats, Z: Floats, F: Floats) -> Floats:
 def sweep_bits(Z: Floats, X: list[Floats], F: list[Floats], weights: list[Floats], n_sweeps: int) -> Floats:
     """Z after sweeps over its bits; `weights` holds w_m D_m(i) of every row, for every view.
 
-    Y = sum_m w_m D_m (Z F_m'F_m - X_m F_m) holds the cost of every bit as made by all bits, itself included. A flip of
+    Y = sum_m w_m D_m (Z F_m'F_m - X_m F_m) holds the cost of every bit due to all bits, itself included. A flip of
     bit k changes only the rows of Y in which it happens.
     """
     Z = Z.copy()

@@ -9,12 +9,11 @@ from scipy.linalg import solve_triangular, svd
 
 from fusehash import bits
 from fusehash.errors import warn
-from fusehash.hashers.base import Progress
 from fusehash.hashers.kernel import label_cosines
 from fusehash.hashers.linear import LinearHasher, centered_matrices
 from fusehash.numerics.linalg import ridge_solver, top_eigenpairs
 from fusehash.numerics.rotation import signs_of
-from fusehash.parameters import Rule, choice, real
+from fusehash.parameters import Progress, Rule, choice
 from fusehash.views import Floats, PairedViews
 
 
@@ -34,14 +33,12 @@ class SCM(LinearHasher):
 
     Parameters
     ----------
-    n_bits : int, default 64
-        Code length, a multiple of 8.
+    n_bits, random_state, callback : int, default 64; optional
+        Code length, a multiple of 8; nothing is random; called as callback(step, total, message) for every bit.
     solver : {"seq", "orth"}, default "seq"
         One bit after the other, or all at once.
     ridge : float, default 1e-6
         Relative to the mean diagonal of X_m'X_m.
-    random_state, callback : optional
-        Nothing is random; function called as callback(step, total, message) for every bit.
 
     Attributes
     ----------
@@ -77,9 +74,7 @@ class SCM(LinearHasher):
     seeded: ClassVar[bool | None] = False
     min_views: ClassVar[int] = 2
     max_views: ClassVar[int | None] = 2
-    PARAMETERS: ClassVar[dict[str, Rule]] = {"solver": choice("seq", "orth"), "ridge": real()}
-
-    correlations_: Floats
+    PARAMETERS: ClassVar[dict[str, Rule]] = {"solver": choice("seq", "orth")}
 
     def __init__(
         self,

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 from scipy.optimize import minimize
 
-from fusehash.errors import DataError
-from fusehash.hashers.base import Progress
-from fusehash.hashers.kernel import KernelHasher, RBFFeatures, k_means, label_cosines
+from fusehash.hashers.kernel import KernelHasher, RBFFeatures, label_cosines
 from fusehash.hashers.linear import centered_matrices
+from fusehash.numerics.anchors import squared_distances
 from fusehash.numerics.parallel import map_blocks
 from fusehash.numerics.rotation import signs_of
-from fusehash.parameters import Rule, choice, flag, integer, real, rng_for
+from fusehash.parameters import Progress, Rule, choice, real, rng_for
 from fusehash.views import Floats, PairedViews
 
 Reals = NDArray[np.floating[Any]]
@@ -50,24 +50,18 @@ class SePH(KernelHasher):
 
     Parameters
     ----------
-    n_bits : int, default 64
-        Code length, a multiple of 8.
-    basis : {"km", "rnd"}, default "km"
-        k-means centers of each view, or random training items, the same in all views.
-    n_anchors : int, default 500
-        P, the basis points.
+    n_bits, random_state, n_threads, callback : int, default 64; optional
+        Code length, a multiple of 8; seed; threads of `fit` (default: all); called as callback(step, total, message).
+    basis, n_anchors : {"km", "rnd"}, default "km"; int, default 500
+        P basis points: k-means centers of each view, or random training items, the same in all views.
     alpha : float, default 0.01
         Weight of the quantization term of stage 1.
     learning_rate, max_iter : float, default 500; int, default 100
         Settings of the gradient descent of stage 1.
     penalty : float, default 0.01
         Weight of w'K_0 w in stage 2.
-    max_rows : int, default 5000
-        Raise DataError for more training pairs than this, unless `subsample`.
-    subsample : bool, default False
-        Learn from `max_rows` random pairs; `codes_` are still those of all rows.
-    random_state, n_threads, callback : optional
-        Seed; threads of `fit` (all cores by default); function called as callback(step, total, message).
+    max_rows, subsample : int, default 5000; bool, default False
+        With more pairs than this raise DataError, or learn from random ones; `codes_` are those of all rows.
 
     Attributes
     ----------
@@ -98,16 +92,10 @@ class SePH(KernelHasher):
     supervised: ClassVar[bool] = True
     PARAMETERS: ClassVar[dict[str, Rule]] = {
         "basis": choice("km", "rnd"),
-        "n_anchors": integer(1),
         "alpha": real(),
         "learning_rate": real(strict=True),
-        "max_iter": integer(1),
         "penalty": real(strict=True),
-        "max_rows": integer(2),
-        "subsample": flag(),
     }
-
-    objective_: Floats
 
     def __init__(
         self,
@@ -139,16 +127,8 @@ class SePH(KernelHasher):
         self.callback = callback
 
     def _fit(self, views: PairedViews, labels: Any) -> None:
-        n = views.n_rows
-        rows = np.arange(n)
-        if n > self.max_rows:
-            if not self.subsample:
-                raise DataError(
-                    f"SePH compares every pair of rows and takes at most {self.max_rows} of them (max_rows). "
-                    f"Got {n}; subsample=True learns from a random part."
-                )
-            rows = np.sort(rng_for(self._seed, "rows").choice(n, self.max_rows, replace=False))
-        X, means = centered_matrices(views.rows(rows) if len(rows) < n else views)
+        rows = self._sample_rows(views.n_rows, self.max_rows)
+        X, means = centered_matrices(views.rows(rows))
         C = signs_of(self._semantic_embedding(label_cosines(labels[rows])))
 
         def hash_function(name: str) -> tuple[RBFFeatures, Floats]:
@@ -246,11 +226,8 @@ class SemanticPairs:
         L, X = self.L.astype(precision), H[self.order].astype(precision)
         quarter, ones = 0.25 * np.einsum("ij,ij->i", X, X)[:, None], np.ones((len(X), 1), precision)
         # 1 / T = 1 + ||a - b||^2 / 4 = (1 + aa / 4) 1 + 1 bb / 4 - ab / 2, as one product; a column of ones gives sums.
-        left, right, summed = (
-            np.hstack([X, quarter + ones, ones]),
-            np.hstack([-0.5 * X, ones, quarter]),
-            np.hstack([X, ones]),
-        )
+        left, right = np.hstack([X, quarter + ones, ones]), np.hstack([-0.5 * X, ones, quarter])
+        summed = np.hstack([X, ones])
 
         def of_block(start: int) -> tuple[float, float, Reals, Reals]:
             rows, span = slice(start, start + PAIR_ROWS), self.spans[start]
@@ -275,6 +252,24 @@ class SemanticPairs:
         return cost, gradient
 
 
+def k_means(X: Floats, n_clusters: int, rng: np.random.Generator, max_iter: int = 100) -> Floats:
+    """Centers of k-means (Lloyd) from random distinct rows; a center that loses all its rows stays where it was.
+
+    One thread, so that equal seed and data give equal centers on any machine.
+    """
+    n = len(X)
+    centers = X[np.sort(rng.choice(n, n_clusters, replace=False))]
+    nearest = np.full(n, -1)
+    for _ in range(max_iter):
+        before, nearest = nearest, np.argmin(squared_distances(X, centers), axis=1)
+        if np.array_equal(before, nearest):
+            break
+        members = sp.csr_matrix((np.ones(n), (nearest, np.arange(n))), shape=(n_clusters, n))
+        counts = np.bincount(nearest, minlength=n_clusters)[:, None]
+        centers = np.where(counts > 0, (members @ X) / np.maximum(counts, 1), centers)
+    return centers
+
+
 def logistic_regression(Z: Floats, C: Floats, penalty: float, max_iter: int = 200) -> Floats:
     """For each column c of C: min_v sum_i log(1 + exp(-c_i z_i v)) + penalty v'v.
 
@@ -294,11 +289,6 @@ def logistic_regression(Z: Floats, C: Floats, penalty: float, max_iter: int = 20
         gradient = 2.0 * D[:, None] * U - Y.T @ (C * missed)
         return float(cost), gradient.ravel()
 
-    solution = minimize(
-        cost_and_gradient,
-        np.zeros(shape).ravel(),
-        jac=True,
-        method="L-BFGS-B",
-        options={"maxiter": max_iter, "maxfun": 2 * max_iter, "maxcor": 10, "ftol": 1e-9, "gtol": 1e-3},
-    )
+    options = {"maxiter": max_iter, "maxfun": 2 * max_iter, "maxcor": 10, "ftol": 1e-9, "gtol": 1e-3}
+    solution = minimize(cost_and_gradient, np.zeros(np.prod(shape)), jac=True, method="L-BFGS-B", options=options)
     return change @ solution.x.reshape(shape)

@@ -8,11 +8,10 @@ import numpy as np
 from scipy.linalg import svd
 
 from fusehash import bits
-from fusehash.hashers.base import Progress
 from fusehash.hashers.kernel import KernelHasher, anchor_features, label_cosines
 from fusehash.numerics.linalg import damped_solver, solve_ridge
 from fusehash.numerics.rotation import signs_of
-from fusehash.parameters import Rule, integer, real, rng_for
+from fusehash.parameters import Progress, Rule, real, rng_for
 from fusehash.views import Floats, PairedViews
 
 
@@ -76,9 +75,6 @@ class ADCH(KernelHasher):
         "alpha": real(strict=True),
         "beta": real(strict=True),
         "gamma": real(strict=True),
-        "ridge": real(),
-        "n_anchors": integer(1),
-        "max_iter": integer(1),
     }
 
     def __init__(

@@ -9,12 +9,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from fusehash import bits
-from fusehash.hashers.agsfh.paper import settled
-from fusehash.hashers.base import Progress
-from fusehash.hashers.linear import CenteredViews, LinearHasher, random_weights, ridge_penalty
+from fusehash.hashers.linear import CenteredViews, LinearHasher, random_weights, ridge_penalty, settled
 from fusehash.numerics.anchors import anchor_weights, choose_anchors, to_sparse
 from fusehash.numerics.simplex import project_rows
-from fusehash.parameters import Rule, integer, real, rng_for
+from fusehash.parameters import Progress, Rule, real, rng_for
 from fusehash.views import Floats, PairedViews
 
 
@@ -72,15 +70,7 @@ class BGDH(LinearHasher):
 
     method: ClassVar[str] = "bgdh"
     summary: ClassVar[str] = "hypergraph of all views with learned weights, balanced discrete codes"
-    PARAMETERS: ClassVar[dict[str, Rule]] = {
-        "hypergraph_weight": real(),
-        "spread": real(strict=True),
-        "n_anchors": integer(1),
-        "n_neighbors": integer(1),
-        "ridge": real(),
-        "max_iter": integer(1),
-        "tol": real(),
-    }
+    PARAMETERS: ClassVar[dict[str, Rule]] = {"hypergraph_weight": real(), "spread": real(strict=True)}
 
     def __init__(
         self,
@@ -117,7 +107,7 @@ class BGDH(LinearHasher):
         B = balanced(data.project(slice(None), W))
         XB = {name: data.block(name, slice(None)).T @ B for name in views}
         beta = self.hypergraph_weight * views.n_rows
-        losses: list[Floats] = []
+        losses: list[float] = []
         for step in range(self.max_iter):
             W = data.regress(XB)
             w = edge_weights(edges.variation(B), self.spread, self.n_bits)
@@ -125,7 +115,7 @@ class BGDH(LinearHasher):
             XB = {name: data.block(name, slice(None)).T @ B for name in views}
             loss = data.regression_loss(W, XB, B.size) + ridge_penalty(data, W)
             loss += beta * float(w @ edges.variation(B) + self.spread * self.n_bits * len(w) * (w @ w))
-            losses.append(np.array([loss]))
+            losses.append(loss)
             self._report(step + 1, self.max_iter, f"loss {loss:.6g}")
             if settled(losses, self.tol):
                 break
@@ -133,7 +123,7 @@ class BGDH(LinearHasher):
         self.means_ = data.means
         self.weights_ = data.regress(XB)
         self.edge_weights_ = w
-        self.objective_ = np.concatenate(losses)
+        self.objective_ = np.array(losses)
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,11 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, eigh
 
-from fusehash.hashers.agsfh.paper import settled
-from fusehash.hashers.base import Progress
-from fusehash.hashers.linear import CenteredViews, LinearHasher, sum_parts
+from fusehash.hashers.linear import CenteredViews, LinearHasher, settled, sum_parts
 from fusehash.numerics.anchors import anchor_weights, choose_anchors, to_sparse
 from fusehash.numerics.parallel import map_blocks
 from fusehash.numerics.rotation import random_rotations
-from fusehash.parameters import Rule, integer, optional, real, rng_for
+from fusehash.parameters import Progress, Rule, integer, optional, real, rng_for
 from fusehash.views import Floats, PairedViews
 
 # Ridges are never below this, so that dependent features and idle subspace directions have a solution too.
@@ -83,11 +81,6 @@ class CSGH(LinearHasher):
         "n_components": optional(integer(1)),
         "graph_weight": real(),
         "cross_weight": real(),
-        "n_anchors": integer(1),
-        "n_neighbors": integer(1),
-        "ridge": real(),
-        "max_iter": integer(1),
-        "tol": real(),
     }
 
     def __init__(
@@ -142,7 +135,7 @@ class CSGH(LinearHasher):
         W = {name: rng.standard_normal((d, self.n_bits)) / scale[name] for name, d in views.n_features.items()}
         P = {name: np.zeros((d, r)) for name, d in views.n_features.items()}
         codes, XB = data.sign_step(W)
-        losses: list[Floats] = []
+        losses: list[float] = []
         for step in range(self.max_iter):
             targets = {name: XB[name] / scale[name] / N for name in views}
             for name in views:
@@ -155,14 +148,14 @@ class CSGH(LinearHasher):
             smooth = sum(float(np.sum(P[name] * (steps[name].A @ P[name]))) for name in views)
             smooth -= self.cross_weight * float(np.sum(P[first] * (graph @ P[second])))
             loss = data.regression_loss(W, XB, N * self.n_bits) / N + smooth + g * float(np.sum(Q * Q))
-            losses.append(np.array([loss]))
+            losses.append(loss)
             self._report(step + 1, self.max_iter, f"loss {loss:.6g}")
             if settled(losses, self.tol):
                 break
         self.codes_ = codes
         self.means_ = data.means
         self.weights_ = W
-        self.objective_ = np.concatenate(losses)
+        self.objective_ = np.array(losses)
 
 
 def graph_sums(
@@ -194,7 +187,7 @@ def graph_sums(
 
 @dataclass(frozen=True)
 class SubspaceStep:
-    """P with G P QQ' + A P = R; the pencil (G, A) is decomposed once, QQ' anew in every iteration."""
+    """P with G P QQ' + A P = R; the pencil (G, A) is decomposed once, QQ' in every iteration."""
 
     G: Floats
     A: Floats

@@ -7,11 +7,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fusehash import bits
-from fusehash.hashers.base import Progress
 from fusehash.hashers.kernel import KernelHasher, anchor_features, balanced_codes
 from fusehash.numerics.linalg import damped_solver, solve_ridge
 from fusehash.numerics.rotation import signs_of
-from fusehash.parameters import Rule, integer, real, rng_for
+from fusehash.parameters import Progress, Rule, real, rng_for
 from fusehash.views import Floats, PairedViews
 
 
@@ -65,13 +64,7 @@ class FDCH(KernelHasher):
     method: ClassVar[str] = "fdch"
     summary: ClassVar[str] = "codes regressed from labels with a drift, kernel ridge hash functions"
     supervised: ClassVar[bool] = True
-    PARAMETERS: ClassVar[dict[str, Rule]] = {
-        "mu": real(),
-        "label_ridge": real(),
-        "ridge": real(),
-        "n_anchors": integer(1),
-        "max_iter": integer(1),
-    }
+    PARAMETERS: ClassVar[dict[str, Rule]] = {"mu": real(), "label_ridge": real()}
 
     def __init__(
         self,

@@ -7,12 +7,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fusehash import bits
-from fusehash.hashers.agsfh.paper import settled
-from fusehash.hashers.base import Progress
-from fusehash.hashers.linear import CenteredViews, LinearHasher, random_weights, ridge_penalty, sum_parts
+from fusehash.hashers.linear import CenteredViews, LinearHasher, random_weights, ridge_penalty, settled, sum_parts
 from fusehash.numerics.parallel import map_blocks
 from fusehash.numerics.rotation import signs_of
-from fusehash.parameters import Rule, integer, real, rng_for
+from fusehash.parameters import Progress, Rule, real, rng_for
 from fusehash.views import Floats, PairedViews
 
 
@@ -33,14 +31,12 @@ class JCHR(LinearHasher):
 
     Parameters
     ----------
-    n_bits : int, default 64
-        Code length, a multiple of 8.
+    n_bits, random_state, n_threads, callback : int, default 64; optional
+        Code length, a multiple of 8; seed; threads of `fit` (default: all); called as callback(step, total, message).
     coupling : float, default 0.5
         a, a quarter of the price of a bit that differs from the unified one.
     ridge, max_iter, tol : float, default 1e-6; int, default 30; float, default 1e-5
         Relative ridge; stop after so many iterations or when the objective changes by no more than `tol` (relative).
-    random_state, n_threads, callback : optional
-        Seed; threads of `fit` (all cores by default); function called as callback(step, total, message).
 
     Attributes
     ----------
@@ -65,12 +61,7 @@ class JCHR(LinearHasher):
 
     method: ClassVar[str] = "jchr"
     summary: ClassVar[str] = "binary codes of each view, coupled to unified ones"
-    PARAMETERS: ClassVar[dict[str, Rule]] = {
-        "coupling": real(strict=True),
-        "ridge": real(),
-        "max_iter": integer(1),
-        "tol": real(),
-    }
+    PARAMETERS: ClassVar[dict[str, Rule]] = {"coupling": real(strict=True)}
 
     def __init__(
         self,
@@ -100,20 +91,20 @@ class JCHR(LinearHasher):
         W = random_weights(data, self.n_bits, rng_for(self._seed, "W"))
         B = np.zeros((views.n_rows, self.n_bits), np.int8)
         XB, apart = self._code_step(data, W, B, np.inf)
-        losses: list[Floats] = []
+        losses: list[float] = []
         for step in range(self.max_iter):
             if step:
                 XB, apart = self._code_step(data, W, B, self.coupling_)
             W = data.regress(XB)
             loss = data.regression_loss(W, XB, B.size) + 4.0 * self.coupling_ * apart + ridge_penalty(data, W)
-            losses.append(np.array([loss]))
+            losses.append(loss)
             self._report(step + 1, self.max_iter, f"loss {loss:.6g}")
             if settled(losses, self.tol):
                 break
         self.codes_ = bits.pack(B)
         self.means_ = data.means
         self.weights_ = W
-        self.objective_ = np.concatenate(losses)
+        self.objective_ = np.array(losses)
 
     def _code_step(
         self, data: CenteredViews, W: dict[str, Floats], B: Any, coupling: float

@@ -7,13 +7,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fusehash import bits
-from fusehash.hashers.agsfh.paper import settled
-from fusehash.hashers.base import Progress
-from fusehash.hashers.canonical import canonical_directions
-from fusehash.hashers.linear import CenteredViews, LinearHasher
+from fusehash.hashers.canonical import rotated_directions
+from fusehash.hashers.linear import CenteredViews, LinearHasher, settled
 from fusehash.numerics.linalg import solve_ridge
-from fusehash.numerics.rotation import random_rotations, signs_of
-from fusehash.parameters import Rule, integer, real, rng_for
+from fusehash.numerics.rotation import signs_of
+from fusehash.parameters import Progress, Rule, integer, real, rng_for
 from fusehash.views import Floats, PairedViews
 
 
@@ -76,14 +74,7 @@ class PDH(LinearHasher):
     summary: ClassVar[str] = "bits of each view predicted from the other by large-margin classifiers"
     min_views: ClassVar[int] = 2
     max_views: ClassVar[int | None] = 2
-    PARAMETERS: ClassVar[dict[str, Rule]] = {
-        "self_weight": real(),
-        "decorrelation": real(),
-        "n_inner": integer(1),
-        "ridge": real(),
-        "max_iter": integer(1),
-        "tol": real(),
-    }
+    PARAMETERS: ClassVar[dict[str, Rule]] = {"self_weight": real(), "decorrelation": real(), "n_inner": integer(1)}
 
     def __init__(
         self,
@@ -114,12 +105,13 @@ class PDH(LinearHasher):
         X = {name: data.block(name, slice(None)) for name in views}
         first, second = views.names
         other = {first: second, second: first}
-        W = self._start(data)
+        r = min(self.n_bits, *views.n_features.values())
+        W = rotated_directions(data, r, self.n_bits, rng_for(self._seed, "rotation"))
         c = {name: np.zeros(self.n_bits) for name in views}
         U = {name: X[name] @ W[name] for name in views}
         B = {name: signs_of(U[name]) for name in views}
         Y = {name: decorrelated(B[name]) for name in views}
-        losses: list[Floats] = []
+        losses: list[float] = []
         for step in range(self.max_iter):
             for name in views:
                 for _ in range(self.n_inner):
@@ -131,7 +123,7 @@ class PDH(LinearHasher):
                 B[name] = predicted_bits(U[other[name]], U[name], Y[name], self.self_weight, self.decorrelation)
                 Y[name] = decorrelated(B[name])
             loss = sum(self._loss(data, name, W[name], U[name], B[other[name]], B[name], Y[name]) for name in views)
-            losses.append(np.array([loss]))
+            losses.append(loss)
             self._report(step + 1, self.max_iter, f"loss {loss:.6g}")
             if settled(losses, self.tol):
                 break
@@ -139,14 +131,7 @@ class PDH(LinearHasher):
         self.means_ = data.means
         self.weights_ = W
         self.offsets_ = c
-        self.objective_ = np.concatenate(losses)
-
-    def _start(self, data: CenteredViews) -> dict[str, Floats]:
-        """Canonical directions, randomly rotated; several rotations where there are more bits than directions."""
-        directions = canonical_directions(data, min(self.n_bits, *data.views.n_features.values()))
-        r = next(iter(directions.values())).shape[1]
-        R = random_rotations(r, self.n_bits, rng_for(self._seed, "rotation"))
-        return {name: A @ R for name, A in directions.items()}
+        self.objective_ = np.array(losses)
 
     def _loss(
         self, data: CenteredViews, name: str, W: Floats, U: Floats, target: Floats, current: Floats, Y: Floats
@@ -166,7 +151,7 @@ def hinge(Z: Floats) -> Floats:
 
 
 def margin_targets(U: Floats, target: Floats, current: Floats, self_weight: float) -> Floats:
-    """(T_l + s T_m) / (1 + s), T = B * max(1, B * U): what lies beyond the margin already stays where it is."""
+    """(T_l + s T_m) / (1 + s), T = B * max(1, B * U): what is beyond the margin stays where it is."""
     T = target * np.maximum(1.0, target * U)
     T += self_weight * (current * np.maximum(1.0, current * U))
     return T / (1.0 + self_weight)
