@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import permutations
@@ -26,6 +26,7 @@ Direction: TypeAlias = tuple[str, str]  # query view, database view
 
 TOP_N = tuple(range(50, 1001, 50))
 CURVE_BITS, CONVERGENCE_BITS = 32, 64  # as in the paper's figures, where the specification has them
+NOT_IMPORTABLE = (ImportError, AttributeError, FusehashError)  # of a method of another version of fusehash
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,15 +46,15 @@ class Results:
 
     requested : the data set as the specification names it
     dataset : what the store holds of it; None if it holds no run on it
-    runs : key -> metrics of the run
-    plan : the runs that the specification asks for, with their keys (None: the method cannot be imported)
+    plan : the runs that the specification asks for, with their keys
+    runs : key -> metrics of the run, for those that are in the store
     """
 
     spec: Spec
     requested: DatasetSpec
     dataset: DatasetRecord | None = None
-    runs: Mapping[str, RunMetrics] = field(default_factory=dict)
-    plan: tuple[tuple[Planned, str | None], ...] = ()
+    plan: tuple[tuple[Planned, str], ...] = ()
+    runs: dict[str, RunMetrics] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"Results({self.spec.name} on {self.name}, {len(self.runs)} of {self.n_planned} runs)"
@@ -75,24 +76,28 @@ class Results:
         """Every ordered pair of views."""
         return [] if self.dataset is None else list(permutations(self.dataset.views, 2))
 
+    @cached_property
+    def planned(self) -> dict[str, Planned]:
+        """Every different run that the specification asks for, by its key."""
+        runs: dict[str, Planned] = {}
+        for entry, key in self.plan:
+            runs.setdefault(key, entry)
+        return runs
+
     @property
     def missing(self) -> list[Planned]:
         """Runs that are asked for and not there, each once."""
-        lost = {key or _name(entry): entry for entry, key in self.plan if key is None or key not in self.runs}
-        return list(lost.values())
+        return [entry for key, entry in self.planned.items() if key not in self.runs]
 
     @property
     def n_planned(self) -> int:
         """How many different runs the specification asks for."""
-        return len({key or _name(entry) for entry, key in self.plan})
+        return len(self.planned)
 
     @cached_property
     def _by_point(self) -> dict[tuple[str, int, int, StageName], RunMetrics]:
-        return {
-            (entry.series.label, entry.settings.n_bits, entry.settings.seed, entry.settings.stage): self.runs[key]
-            for entry, key in self.plan
-            if key is not None and key in self.runs
-        }
+        entries = [(entry.series.label, entry.settings, self.runs[key]) for entry, key in self.plan if key in self.runs]
+        return {(label, run.n_bits, run.seed, run.stage): metrics for label, run, metrics in entries}
 
     def of(self, series: Series, n_bits: int, stage: StageName = "train") -> dict[int, RunMetrics]:
         """seed -> run, for the seeds that are there."""
@@ -122,16 +127,10 @@ class Results:
         )
 
     def top_n(self, series: Series, n_bits: int, protocol: str, direction: Direction) -> Floats | None:
-        """Precision of the first N (seeds, N) for N in `ranks`; None where there is none."""
+        """Precision (seeds, N) of the first N for N in `TOP_N`, up to the number of items; None without runs."""
         search = (protocol, *direction)
         values = [run.precision[search] for run in self._searches(series, n_bits, search).values() if run.precision]
         return np.stack(values) if values else None
-
-    def ranks(self, protocol: str, direction: Direction) -> list[int]:
-        """The N of `top_n`: up to the size of what is searched."""
-        search = (protocol, *direction)
-        sizes = {run.n_items[search] for run in self.runs.values() if search in run.n_items}
-        return [n for n in TOP_N if n <= min(sizes, default=0)]
 
     def curve(self, series: Series, n_bits: int, protocol: str, direction: Direction) -> tuple[Floats, Floats] | None:
         """Recall and precision by Hamming radius, each the mean over the seeds that retrieve something."""
@@ -156,38 +155,27 @@ class Results:
 
     def notes(self) -> dict[str, list[str]]:
         """label -> the warnings of its runs, each sentence once."""
-        notes: dict[str, dict[str, None]] = {}
-        for entry, key in self.plan:
-            for sentence in self.runs[key].record.warnings if key is not None and key in self.runs else ():
-                notes.setdefault(entry.series.label, {})[sentence] = None
-        return {label: list(sentences) for label, sentences in notes.items()}
+        runs = [(entry.series.label, self.runs[key].record) for entry, key in self.plan if key in self.runs]
+        return unique((label, sentence) for label, record in runs for sentence in record.warnings)
 
 
 def collect(spec: Spec, store: ResultStore, progress: Progress | None = None) -> list[Results]:
     """Read every run of a specification that is in the store, and compute what its report needs."""
-    plans = []
+    out = []
     for requested in spec.datasets:
         dataset = store.find_dataset(requested.name, requested.options)
-        plan = () if dataset is None else tuple((entry, _key(entry.settings)) for entry in planned(spec, dataset))
-        plans.append((requested, dataset, plan))
-    total = sum(len({key for _, key in plan if key}) for _, _, plan in plans)
-    step = 0
-    out = []
-    for requested, dataset, plan in plans:
-        runs: dict[str, RunMetrics] = {}
-        lost: set[str] = set()
-        for entry, key in plan:
-            if dataset is None or key is None or key in runs or key in lost:
-                continue
-            if progress is not None:
-                progress(step, total, f"{entry.series.label}, {entry.settings.n_bits} bits")
-            step += 1
+        plan = [] if dataset is None else [(entry, _key(entry.settings)) for entry in planned(spec, dataset)]
+        out.append(Results(spec, requested, dataset, tuple(plan)))
+    entries = [(results, *item) for results in out for item in results.planned.items()]
+    for step, (results, key, entry) in enumerate(entries):
+        if progress is not None:
+            progress(step, len(entries), f"{entry.series.label}, {entry.settings.n_bits} bits")
+        try:
             record = store.get(entry.settings)
-            if record is None:
-                lost.add(key)
-            else:
-                runs[key] = measure(record, dataset, spec, curves=_wants_curves(spec, entry))
-        out.append(Results(spec, requested, dataset, runs, plan))
+        except NOT_IMPORTABLE:
+            continue
+        if record is not None and results.dataset is not None:
+            results.runs[key] = measure(record, results.dataset, spec, curves=_has_curves(spec, entry))
     return out
 
 
@@ -225,21 +213,24 @@ def bits_for(spec: Spec, series: Series, preferred: int) -> int:
     return max((b for b in have if b <= preferred), default=have[0])
 
 
-def _wants_curves(spec: Spec, entry: Planned) -> bool:
+def _has_curves(spec: Spec, entry: Planned) -> bool:
     return not entry.series.group and entry.settings.n_bits == bits_for(spec, entry.series, CURVE_BITS)
 
 
-def _key(settings: RunSettings) -> str | None:
+def _key(settings: RunSettings) -> str:
+    """The key of a run; a description if its method cannot be imported."""
     try:
         return settings.key
-    except (ImportError, AttributeError, FusehashError):  # a method of another version of fusehash
-        return None
+    except NOT_IMPORTABLE:
+        return json.dumps([settings.method, settings.params, settings.n_bits, settings.seed, settings.stage])
 
 
-def _name(entry: Planned) -> str:
-    """Tells runs without a key apart."""
-    settings = entry.settings
-    return json.dumps([settings.method, settings.params, settings.n_bits, settings.seed, settings.stage])
+def unique(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """First -> the seconds of its pairs, each once."""
+    groups: dict[str, list[str]] = {}
+    for first, second in dict.fromkeys(pairs):
+        groups.setdefault(first, []).append(second)
+    return groups
 
 
 def _finite_mean(values: list[Floats]) -> Floats:

@@ -10,7 +10,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 MethodKind: TypeAlias = Literal["ours", "method", "supervised", "control"]
+Seconds: TypeAlias = Callable[[Series, int, str], Floats]  # of a series, bits and view; one per seed
 PUBLISHED = Path(__file__).parent / "published"
 NONE = "–"
 # Protocols whose numbers can be held against printed ones.
@@ -65,25 +66,10 @@ class PublishedRow:
 class PublishedTable:
     """A printed table. quantity : "MAP", "training seconds" or "testing seconds"."""
 
-    number: int
     title: str
     quantity: str
-    datasets: tuple[str, ...]
     bits: tuple[int, ...]
     rows: tuple[PublishedRow, ...]
-
-    @property
-    def methods(self) -> tuple[str, ...]:
-        """The methods in printed order."""
-        return tuple(dict.fromkeys(row.method for row in self.rows))
-
-    def value(self, method: str, bits: int, direction: str = "", dataset: str | None = None) -> float | None:
-        """One printed number; None where the table has none. The data set may be left out if there is only one."""
-        name = dataset or self.datasets[0]
-        for row in self.rows:
-            if (row.method, row.direction, row.dataset) == (method, direction, name):
-                return row.values.get(bits)
-        return None
 
 
 @cache
@@ -92,12 +78,11 @@ def published(table: int) -> PublishedTable:
     if table not in PAPER_TABLES:
         raise ParameterError("published", "table", "a number from 1 to 7", table)
     content = json.loads((PUBLISHED / f"table{table}.json").read_text(encoding="utf-8"))
-    bits = tuple(content["bits"])
-    rows = []
+    bits, rows = content["bits"], []
     for entry in content["rows"]:
-        values = dict(zip(bits, entry["values"], strict=True))
-        rows.append(PublishedRow(entry["dataset"], entry["direction"], entry["method"], values, tuple(entry["bold"])))
-    return PublishedTable(table, content["title"], content["quantity"], tuple(content["datasets"]), bits, tuple(rows))
+        values = dict(zip(bits, entry.pop("values"), strict=True))
+        rows.append(PublishedRow(values=values, bold=tuple(entry.pop("bold")), **entry))
+    return PublishedTable(content["title"], content["quantity"], tuple(bits), tuple(rows))
 
 
 # -- tables ----------------------------------------------------------------------------------------------------------
@@ -192,14 +177,14 @@ def metric_name(spec: Spec) -> str:
 
 
 def arrow(direction: Direction) -> str:
-    return f"{direction[0]} → {direction[1]}"
+    return " → ".join(filter(None, direction))
 
 
 def kind_of(series: Series) -> MethodKind:
     """How a method is drawn and named."""
-    kind = hashers.info(series.method).kind
     if series.method in OURS:
         return "ours"
+    kind = hashers.info(series.method).kind
     return "method" if kind == "unsupervised" else kind
 
 
@@ -208,62 +193,72 @@ def map_table(results: Results, protocol: str, lines: Sequence[Series] | None = 
 
     lines : other lines, such as the points of a sweep, then without further printed rows
     """
-    spec = results.spec
+    spec, metric = results.spec, metric_name(results.spec)
     whole, lines = lines is None, spec.lines if lines is None else lines
-    bits = _all_bits(spec, lines)
-    paper = _paper(spec, "MAP", results) if protocol in COMPARABLE else None
+    bits, listed = _all_bits(spec, lines), {line.printed for line in lines}
     blocks = []
     for direction in results.directions:
-        columns = [{one.label: results.score(one, b, protocol, direction) for one in lines} for b in bits]
-        marks = [_marks(column, len(spec.seeds)) for column in columns]
+        printed = _printed(results, "MAP", direction) if protocol in COMPARABLE else {}
+        scores = [{line.label: results.score(line, b, protocol, direction) for line in lines} for b in bits]
+        marks = [_marks(column, len(spec.seeds)) for column in scores]
         rows = []
-        for one in lines:
-            cells = []
-            for b, column, mark in zip(bits, columns, marks, strict=True):
-                score = column[one.label]
-                n_seeds = len(spec.seeds) if b in spec.bits_of(one) else 0
-                printed = None if paper is None else _printed(paper, one.printed, b, direction, results)
-                values = () if score is None else tuple(float(value) for value in score.values)
-                cells.append(Cell(values, n_seeds, printed, mark.get(one.label, "")))
-            rows.append(TableRow(one.label, kind_of(one), tuple(cells), one))
-        rows += _printed_only(paper, lines, bits, direction, results) if whole else []
+        for line in lines:
+            values = [() if score is None else score.values for score in (column[line.label] for column in scores)]
+            rows.append(_row(results, line, bits, values, printed, [column.get(line.label, "") for column in marks]))
+        for name, numbers in printed.items() if whole else ():
+            if name not in listed and not numbers.keys().isdisjoint(bits):
+                rows.append(TableRow(name, "method", tuple(Cell(printed=numbers.get(b)) for b in bits)))
         blocks.append(TableBlock(arrow(direction), tuple(rows)))
-    title = f"{metric_name(spec)} on {results.name}, protocol {protocol}"
-    return Table(title, results.name, metric_name(spec), bits, tuple(blocks), protocol)
+    return Table(
+        f"{metric} on {results.name}, protocol {protocol}", results.name, metric, bits, tuple(blocks), protocol
+    )
 
 
 def fit_table(results: Results) -> Table:
     """Seconds to fit all training rows."""
-    spec, bits = results.spec, _all_bits(results.spec, results.spec.lines)
-    paper = _paper(spec, "training seconds", results)
-    rows = []
-    for one in spec.lines:
-        cells = tuple(_time_cell(results.fit_seconds(one, b), paper, one, b, ("", ""), results) for b in bits)
-        rows.append(TableRow(one.label, kind_of(one), cells, one))
-    title = f"Training time in seconds on {results.name}"
-    return Table(title, results.name, "training seconds", bits, (TableBlock("", tuple(rows)),), digits=3, marked=False)
+    title, seconds = "Training time in seconds", lambda line, b, _: results.fit_seconds(line, b)
+    return _time_table(results, title, "training seconds", [("", "")], seconds, digits=3)
 
 
 def encode_table(results: Results) -> Table:
     """Seconds to hash all queries."""
-    spec, bits = results.spec, _all_bits(results.spec, results.spec.lines)
-    paper = _paper(spec, "testing seconds", results)
+    title, seconds = "Seconds to hash all queries", results.encode_seconds
+    return _time_table(results, title, "testing seconds", results.directions, seconds, digits=4)
+
+
+def _time_table(
+    results: Results, title: str, what: str, directions: Sequence[Direction], seconds: Seconds, digits: int
+) -> Table:
+    lines, bits = results.spec.lines, _all_bits(results.spec, results.spec.lines)
     blocks = []
-    for direction in results.directions:
-        rows = []
-        for one in spec.lines:
-            cells = tuple(
-                _time_cell(results.encode_seconds(one, b, direction[0]), paper, one, b, direction, results)
-                for b in bits
-            )
-            rows.append(TableRow(one.label, kind_of(one), cells, one))
+    for direction in directions:
+        printed = _printed(results, what, direction)
+        view = direction[0]
+        rows = [_row(results, line, bits, [seconds(line, b, view) for b in bits], printed) for line in lines]
         blocks.append(TableBlock(arrow(direction), tuple(rows)))
-    title = f"Seconds to hash all queries on {results.name}"
-    return Table(title, results.name, "testing seconds", bits, tuple(blocks), marked=False)
+    title = f"{title} on {results.name}"
+    return Table(title, results.name, what, bits, tuple(blocks), digits=digits, marked=False)
+
+
+def _row(
+    results: Results,
+    line: Series,
+    bits: Sequence[int],
+    values: Sequence[Iterable[float]],
+    printed: Mapping[str, Mapping[int, float]],
+    marks: Sequence[significance.Mark] = (),
+) -> TableRow:
+    """A line of the specification; `values` (one per seed) and `marks` have an entry for each of the bits."""
+    cells = []
+    for i, b in enumerate(bits):
+        n_seeds = len(results.spec.seeds) if b in results.spec.bits_of(line) else 0
+        number, mark = printed.get(line.printed, {}).get(b), marks[i] if marks else ""
+        cells.append(Cell(tuple(map(float, values[i])), n_seeds, number, mark))
+    return TableRow(line.label, kind_of(line), tuple(cells), line)
 
 
 def _all_bits(spec: Spec, lines: Sequence[Series]) -> tuple[int, ...]:
-    return tuple(sorted({b for one in lines for b in spec.bits_of(one)}))
+    return tuple(sorted({b for line in lines for b in spec.bits_of(line)}))
 
 
 def _marks(column: dict[str, Score | None], n_seeds: int) -> dict[str, significance.Mark]:
@@ -274,34 +269,13 @@ def _marks(column: dict[str, Score | None], n_seeds: int) -> dict[str, significa
     return significance.marks({label: score.per_query for label, score in scores.items()})
 
 
-def _paper(spec: Spec, quantity: str, results: Results) -> PublishedTable | None:
-    table = None if spec.paper is None else published(spec.paper)
-    fits = table is not None and table.quantity == quantity and results.requested.name in table.datasets
-    return table if fits else None
-
-
-def _printed(paper: PublishedTable, name: str, bits: int, direction: Direction, results: Results) -> float | None:
-    return paper.value(name, bits, "->".join(direction).strip("->"), results.requested.name) if name else None
-
-
-def _printed_only(
-    paper: PublishedTable | None, lines: Sequence[Series], bits: Sequence[int], direction: Direction, results: Results
-) -> list[TableRow]:
-    names = [] if paper is None else [name for name in paper.methods if name not in {one.printed for one in lines}]
-    rows = []
-    for name in names:
-        values = [_printed(paper, name, b, direction, results) for b in bits]  # type: ignore[arg-type]
-        if any(value is not None for value in values):
-            rows.append(TableRow(name, "method", tuple(Cell(printed=value) for value in values)))
-    return rows
-
-
-def _time_cell(
-    seconds: Floats, paper: PublishedTable | None, one: Series, bits: int, direction: Direction, results: Results
-) -> Cell:
-    printed = None if paper is None else _printed(paper, one.printed, bits, direction, results)
-    n_seeds = len(results.spec.seeds) if bits in results.spec.bits_of(one) else 0
-    return Cell(tuple(float(value) for value in seconds), n_seeds, printed)
+def _printed(results: Results, quantity: str, direction: Direction) -> dict[str, dict[int, float]]:
+    """Method -> bits -> number, where the printed table of the specification has this quantity on this data set."""
+    table = None if results.spec.paper is None else published(results.spec.paper)
+    if table is None or table.quantity != quantity:
+        return {}
+    key = (results.requested.name, "->".join(filter(None, direction)))
+    return {row.method: row.values for row in table.rows if (row.dataset, row.direction) == key}
 
 
 # -- for the terminal ------------------------------------------------------------------------------------------------
@@ -354,51 +328,51 @@ def csv_text(all_results: Sequence[Results]) -> str:
     writer.writeheader()
     for results in all_results:
         for protocol in results.spec.protocols:
-            tables = [map_table(results, protocol)]
-            groups = dict.fromkeys(one.group for one in results.spec.runs if one.group)
-            tables += [
-                map_table(results, protocol, [one for one in results.spec.runs if one.group == group])
-                for group in groups
-            ]
-            for table in tables:
-                writer.writerows(_csv_rows(results, table))
+            for lines in (None, *results.spec.sweeps.values()):
+                writer.writerows(_csv_rows(results, map_table(results, protocol, lines)))
     return buffer.getvalue()
 
 
 def _csv_rows(results: Results, table: Table) -> Iterable[dict[str, Any]]:
-    spec, dataset = results.spec, results.dataset
     for direction, block in zip(results.directions, table.blocks, strict=True):
         for row in block.rows:
             for b, cell in zip(table.bits, row.cells, strict=True):
-                one = row.series
-                score = None if one is None else results.score(one, b, table.protocol, direction)
-                encode = () if one is None else results.encode_seconds(one, b, direction[0])
-                fit = () if one is None else results.fit_seconds(one, b)
-                yield {
+                entry = {
                     "dataset": results.name,
-                    "data_hash": "" if dataset is None else dataset.fingerprint,
+                    "data_hash": "" if results.dataset is None else results.dataset.fingerprint,
                     "stand_in": int(results.stand_in),
                     "label": row.label,
-                    "method": "" if one is None else one.method,
-                    "params": "" if one is None else json.dumps(one.params, sort_keys=True),
-                    "group": "" if one is None else one.group,
-                    "x": "" if one is None or one.x is None else f"{one.x:g}",
                     "protocol": table.protocol,
                     "direction": "->".join(direction),
                     "bits": b,
                     "metric": table.what,
-                    "ties": spec.ties,
+                    "ties": results.spec.ties,
                     "mean": _csv_number(cell.mean),
                     "std": _csv_number(cell.std),
                     "values": " ".join(f"{value:.6f}" for value in cell.values),
-                    "seeds": "" if score is None else " ".join(map(str, score.seeds)),
                     "printed": "" if cell.printed is None else f"{cell.printed:g}",
                     "mark": cell.mark,
-                    "fit_seconds": _csv_number(float(np.mean(fit)) if len(fit) else math.nan),
-                    "encode_seconds": _csv_number(float(np.mean(encode)) if len(encode) else math.nan),
-                    "n_query": "" if score is None else len(score.query_rows),
-                    "n_database": "" if score is None else score.n_database,
                 }
+                if row.series is not None:
+                    entry |= _csv_run(results, row.series, b, table.protocol, direction)
+                yield entry
+
+
+def _csv_run(results: Results, series: Series, bits: int, protocol: str, direction: Direction) -> dict[str, Any]:
+    """The columns that only a row with runs of its own has; the writer leaves the others empty."""
+    entry: dict[str, Any] = {
+        "method": series.method,
+        "params": json.dumps(series.params, sort_keys=True),
+        "group": series.group,
+        "x": "" if series.x is None else f"{series.x:g}",
+        "fit_seconds": _csv_number(Cell(tuple(results.fit_seconds(series, bits))).mean),
+        "encode_seconds": _csv_number(Cell(tuple(results.encode_seconds(series, bits, direction[0]))).mean),
+    }
+    score = results.score(series, bits, protocol, direction)
+    if score is not None:
+        seeds = " ".join(map(str, score.seeds))
+        entry |= {"seeds": seeds, "n_query": len(score.query_rows), "n_database": score.n_database}
+    return entry
 
 
 def _csv_number(value: float) -> str:
@@ -451,12 +425,8 @@ def _latex_table(table: Table) -> str:
     for block in table.blocks:
         for i, row in enumerate(block.rows):
             task = f"\\multirow{{{len(block.rows)}}}{{*}}{{{latex_escape(block.direction)}}}" if i == 0 else ""
-            start = f"{task} & " if tasks else ""
-            lines.append(
-                f"    {start}{latex_escape(row.label)} & "
-                + " & ".join(_latex_cell(table, cell) for cell in row.cells)
-                + r" \\"
-            )
+            columns = [latex_escape(row.label), *(_latex_cell(table, cell) for cell in row.cells)]
+            lines.append(f"    {' & '.join([task, *columns] if tasks else columns)} \\\\")
         lines.append(r"    \hline")
     return "\n".join([*lines, r"  \end{tabular}", r"\end{table}", ""])
 
