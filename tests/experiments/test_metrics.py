@@ -97,7 +97,7 @@ def test_every_run_is_measured_once(make, monkeypatch):
     monkeypatch.setattr(metrics, "measure", lambda r, *a, **k: (seen.append(r.settings.key), original(r, *a, **k))[1])
     [results] = collect(made.spec, made.store)
     assert sorted(seen) == sorted(set(seen)) == sorted(record.settings.key for record in made.store)
-    assert results.n_planned == len(seen)
+    assert len(results.planned) == len(seen)
     assert results.missing == []
 
 

@@ -114,7 +114,7 @@ paper: 1
         ("max_iter", 2.0, {"max_iter": 2}),
     ]
     assert [spec.bits_of(series) for series in spec.runs] == [(16, 32), (64,), (32,), (32,), (32,)]
-    assert len(list(spec.points())) == 2 * (2 + 1 + 3)
+    assert len(spec.points()) == 2 * (2 + 1 + 3)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_narrowing():
     narrow = spec.narrowed(["AGSFH", "regression"], [32, 16], 2)
     assert [series.label for series in narrow.runs] == ["AGSFH", "REG"]
     assert (narrow.bits, narrow.seeds) == ((16, 32), (0, 1))
-    assert len(list(narrow.points())) == 2 * 2 * 2
+    assert len(narrow.points()) == 2 * 2 * 2
     assert [series.label for series in spec.narrowed(["aGsFh"]).runs] == ["AGSFH"]
     assert spec.narrowed() == spec
 

@@ -43,8 +43,7 @@ class ExampleItem:
     def __post_init__(self) -> None:
         if self.image is None and not self.text:
             raise DataError("An item of an example must have an image or a text. Got neither.")
-        if self.image is not None:
-            self.picture  # noqa: B018  (raise now, not when the page is made)
+        self.picture  # noqa: B018  (raise now, not when the page is made)
 
     @property
     def picture(self) -> str | None:
@@ -83,10 +82,6 @@ class Example:
     @property
     def answers(self) -> tuple[Answer, ...]:
         return self.results[:SHOWN]
-
-    @property
-    def n_correct(self) -> int:
-        return sum(answer.correct for answer in self.answers)
 
 
 def retrieval_examples(results: Sequence[Results], store: ResultStore) -> list[Example]:

@@ -47,6 +47,7 @@ LABEL_STEP = 10.5  # between two names at the ends of lines
 MARKERS_PER_LINE = 9  # about
 OVERVIEW_BITS = 64
 SMALL = (285.0, 215.0)
+BAND = " Band: one standard deviation over seeds."
 SYMBOLS = {"lambda": "λ", "gamma_1": "γ₁", "gamma_2": "γ₂", "gamma_3": "γ₃"}
 
 
@@ -106,11 +107,8 @@ def overview(results: Results, table: Table) -> list[Chart]:
     bits = max(table.bits, key=lambda b: (filled[b], b <= OVERVIEW_BITS, -abs(b - OVERVIEW_BITS)))
     charts = []
     for block in table.blocks:
-        bars = []
-        for row in block.rows:
-            cell = row.cells[table.bits.index(bits)]
-            if cell.values:
-                bars.append(Bar(row.label, cell.mean, cell.std, cell.printed, row.kind, cell.mark))
+        cells = [(row, row.cells[table.bits.index(bits)]) for row in block.rows]
+        bars = [Bar(row.label, c.mean, c.std, c.printed, row.kind, c.mark) for row, c in cells if c.values]
         bars.sort(key=lambda bar: -bar.value)
         title = f"{block.direction}, {bits} bits"
         caption = f"{table.what}, {title} on {results.name}."
@@ -128,9 +126,7 @@ def top_n(results: Results, protocol: str) -> list[Chart]:
         spread = values.std(axis=0, ddof=1) if len(values) > 1 else None
         return Line(series.label, TOP_N[: values.shape[1]], values.mean(axis=0), look, spread)
 
-    text = (
-        "Precision of the first N answers, {direction}, {bits} bits on {name}. Band: one standard deviation over seeds."
-    )
+    text = "Precision of the first N answers, {direction}, {bits} bits on {name}." + BAND
     return _curve_charts(results, line, text, x_label="N", y_label="precision of the first N")
 
 
@@ -190,8 +186,7 @@ def sensitivity(results: Results, protocol: str) -> list[Chart]:
                 lines.append(Line(label, x, y, style(len(lines)), spread))
         name = SYMBOLS.get(group, group)
         title = f"{name}, {' and '.join(map(str, lengths))} bits"
-        caption = f"{metric} on {results.name} for values of {name}, all other settings held."
-        caption += " Band: one standard deviation over seeds."
+        caption = f"{metric} on {results.name} for values of {name}, all other settings held.{BAND}"
         how = {"x_label": name, "y_label": metric, "x_scale": "ordinal", "size": SMALL}
         charts += _chart(results, line_chart, lines, caption, title=title, **how)
     return charts
@@ -232,27 +227,21 @@ def ablation(results: Results, protocol: str) -> list[Chart]:
     for direction in results.directions:
         drawn = []
         for series, look in _drawn(results):
-            points = [] if series is whole else _differences(results, series, whole, protocol, direction)
+            points = []
+            for b in results.spec.bits_of(series) if series is not whole else ():
+                a, w = (results.score(line, b, protocol, direction) for line in (series, whole))
+                if a is not None and w is not None and a.seeds == w.seeds:
+                    comparison = significance.compare(a.per_query, w.per_query)
+                    points.append((b, comparison.difference, 2.0 * comparison.error))
             if points:
-                y, spread = [c.difference for _, c in points], [2.0 * c.error for _, c in points]
-                drawn.append(Line(series.label, [b for b, _ in points], y, look, spread))
+                x, y, spread = zip(*points, strict=True)
+                drawn.append(Line(series.label, x, y, look, spread))
         title = f"{arrow(direction)}, difference to {whole.label}"
         caption = f"{metric} minus that of {whole.label}, {arrow(direction)} on {results.name}."
         caption += " Band: two standard errors over queries and seeds."
         how = {"x_label": "bits", "y_label": f"difference in {metric}", "x_scale": "log2", "zero": True}
         charts += _chart(results, line_chart, drawn, caption, title=title, **how)
     return charts
-
-
-def _differences(
-    results: Results, series: Series, whole: Series, protocol: str, direction: Direction
-) -> list[tuple[int, significance.Comparison]]:
-    out = []
-    for b in results.spec.bits_of(series):
-        a, w = (results.score(line, b, protocol, direction) for line in (series, whole))
-        if a is not None and w is not None and a.seeds == w.seeds:
-            out.append((b, significance.compare(a.per_query, w.per_query)))
-    return out
 
 
 def _drawn(results: Results, bits: int | None = None) -> list[tuple[Series, Style]]:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import permutations
+from itertools import permutations, product
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -57,7 +57,7 @@ class Results:
     runs: dict[str, RunMetrics] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        return f"Results({self.spec.name} on {self.name}, {len(self.runs)} of {self.n_planned} runs)"
+        return f"Results({self.spec.name} on {self.name}, {len(self.runs)} of {len(self.planned)} runs)"
 
     @property
     def name(self) -> str:
@@ -89,11 +89,6 @@ class Results:
         """Runs that are asked for and not there, each once."""
         return [entry for key, entry in self.planned.items() if key not in self.runs]
 
-    @property
-    def n_planned(self) -> int:
-        """How many different runs the specification asks for."""
-        return len(self.planned)
-
     @cached_property
     def _by_point(self) -> dict[tuple[str, int, int, StageName], RunMetrics]:
         entries = [(entry.series.label, entry.settings, self.runs[key]) for entry, key in self.plan if key in self.runs]
@@ -116,15 +111,9 @@ class Results:
         runs = self._searches(series, n_bits, search)
         if not runs or self.dataset is None:
             return None
-        return Score(
-            protocol=protocol,
-            query_view=direction[0],
-            database_view=direction[1],
-            seeds=tuple(runs),
-            per_query=np.stack([run.ap[search] for run in runs.values()]),
-            query_rows=self.dataset.query.astype(np.intp),
-            n_database=next(iter(runs.values())).n_items[search],
-        )
+        per_query = np.stack([run.ap[search] for run in runs.values()])
+        n_database = next(iter(runs.values())).n_items[search]
+        return Score(*search, tuple(runs), per_query, self.dataset.query.astype(np.intp), n_database)
 
     def top_n(self, series: Series, n_bits: int, protocol: str, direction: Direction) -> Floats | None:
         """Precision (seeds, N) of the first N for N in `TOP_N`, up to the number of items; None without runs."""
@@ -138,7 +127,8 @@ class Results:
         curves = [run.curve[search] for run in self._searches(series, n_bits, search).values() if run.curve]
         if not curves:
             return None
-        return _finite_mean([recall for recall, _ in curves]), _finite_mean([precision for _, precision in curves])
+        recall, precision = np.ma.masked_invalid(curves).mean(axis=0).filled(np.nan)
+        return recall, precision
 
     def objectives(self, series: Series, n_bits: int) -> list[Floats]:
         """The objective of every seed, where the method has one."""
@@ -175,7 +165,8 @@ def collect(spec: Spec, store: ResultStore, progress: Progress | None = None) ->
         except NOT_IMPORTABLE:
             continue
         if record is not None and results.dataset is not None:
-            results.runs[key] = measure(record, results.dataset, spec, curves=_has_curves(spec, entry))
+            curves = not entry.series.group and entry.settings.n_bits == bits_for(spec, entry.series, CURVE_BITS)
+            results.runs[key] = measure(record, results.dataset, spec, curves=curves)
     return out
 
 
@@ -186,24 +177,22 @@ def measure(record: RunRecord, dataset: DatasetRecord, spec: Spec, *, curves: bo
     precision: dict[Search, Floats] = {}
     curve: dict[Search, tuple[Floats, Floats]] = {}
     ties: Any = spec.ties
-    for protocol in spec.protocols:
-        if dataset.rows.stage(protocol) != record.settings.stage:
+    protocols = [protocol for protocol in spec.protocols if dataset.rows.stage(protocol) == record.settings.stage]
+    for protocol, direction in product(protocols, permutations(dataset.views, 2)):
+        search = (protocol, *direction)
+        try:
+            queries, items, *labels = searched(record, dataset, *search)
+        except DataError:  # the method gave no such codes
             continue
-        for direction in permutations(dataset.views, 2):
-            search = (protocol, *direction)
-            try:
-                queries, items, query_labels, item_labels = searched(record, dataset, protocol, *direction)
-            except DataError:  # the method gave no such codes
-                continue
-            labels = (query_labels, item_labels)
-            ap[search] = METRICS["map"].compute(queries, items, labels, k=spec.k, ties=ties)
-            n_items[search] = len(items)
-            ranks = [n for n in TOP_N if n <= len(items)]
-            if curves and "topn" in spec.sections and ranks:
-                precision[search] = METRICS["precision"].compute(queries, items, labels, n=ranks, ties=ties)
-            if curves and "pr" in spec.sections:
-                points = METRICS["precision_recall"].compute(queries, items, labels, n_bits=record.settings.n_bits)
-                curve[search] = points.recall, points.precision
+        codes = (queries, items, tuple(labels))
+        ap[search] = METRICS["map"].compute(*codes, k=spec.k, ties=ties)
+        n_items[search] = len(items)
+        ranks = [n for n in TOP_N if n <= len(items)]
+        if curves and "topn" in spec.sections and ranks:
+            precision[search] = METRICS["precision"].compute(*codes, n=ranks, ties=ties)
+        if curves and "pr" in spec.sections:
+            points = METRICS["precision_recall"].compute(*codes, n_bits=record.settings.n_bits)
+            curve[search] = points.recall, points.precision
     return RunMetrics(ap, n_items, precision, curve, replace(record, codes={}))
 
 
@@ -211,10 +200,6 @@ def bits_for(spec: Spec, series: Series, preferred: int) -> int:
     """The preferred code length where the series has it, else its longest one below, else its shortest."""
     have = sorted(spec.bits_of(series))
     return max((b for b in have if b <= preferred), default=have[0])
-
-
-def _has_curves(spec: Spec, entry: Planned) -> bool:
-    return not entry.series.group and entry.settings.n_bits == bits_for(spec, entry.series, CURVE_BITS)
 
 
 def _key(settings: RunSettings) -> str:
@@ -231,10 +216,3 @@ def unique(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     for first, second in dict.fromkeys(pairs):
         groups.setdefault(first, []).append(second)
     return groups
-
-
-def _finite_mean(values: list[Floats]) -> Floats:
-    """The mean over the first axis of what is not NaN; NaN if nothing is."""
-    stacked = np.stack(values)
-    count = np.isfinite(stacked).sum(axis=0)
-    return np.divide(np.nansum(stacked, axis=0), count, out=np.full(count.shape, np.nan), where=count > 0)

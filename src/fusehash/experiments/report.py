@@ -61,9 +61,7 @@ def terminal_table(spec: Spec, store: ResultStore, *, results: Sequence[Results]
     parts: list[Any] = []
     for on_dataset in collect(spec, store) if results is None else results:
         parts += [tables.rich_table(table) for table in _tables(on_dataset)]
-        sentence = _missing_sentence(on_dataset, store)
-        if sentence:
-            parts.append(Text(sentence))
+        parts += [Text(sentence) for sentence in _missing(on_dataset, store)]
     if {"map", "ablation"} & set(spec.sections):
         parts.append(Text(significance.SENTENCE, style="dim"))
     return Group(*parts)
@@ -164,9 +162,6 @@ def render_examples(examples: Sequence[Example]) -> str:
     return str(environment().get_template("examples.html").render(examples=examples))
 
 
-# -- parts -----------------------------------------------------------------------------------------------------------
-
-
 def _tables(results: Results) -> list[Table]:
     """The tables that the specification's sections ask for."""
     has_map = results.dataset is not None and {"map", "ablation"} & set(results.spec.sections)
@@ -200,18 +195,19 @@ def _facts(results: Results) -> list[tuple[str, str]]:
         ("split", f"{data.split}; {data.train.size:,} training pairs, {data.query.size:,} queries"),
         ("measure", f"{metric_name(spec)}, ties: {spec.ties}"),
         ("seeds", ", ".join(map(str, spec.seeds))),
-        ("runs", f"{results.n_planned - len(results.missing):,} of {results.n_planned:,}"),
+        ("runs", f"{len(results.runs):,} of {len(results.planned):,}"),
         ("computed", " to ".join(dict.fromkeys((made[0], made[-1])))),
         ("versions", "; ".join(f"{name} {', '.join(values)}" for name, values in versions.items())),
     ]
 
 
-def _missing_sentence(results: Results, store: ResultStore) -> str:
+def _missing(results: Results, store: ResultStore) -> list[str]:
+    """A sentence about missing runs, if there are any."""
     command = _run_command(results.spec, store, stand_in=results.stand_in)
     if results.dataset is None:
-        return f"No runs on {results.requested.name} are in {store.folder}. To compute them: {command}"
-    missing = f"{len(results.missing):,} of {results.n_planned:,} runs are missing. To complete them: {command}"
-    return missing if results.missing else ""
+        return [f"No runs on {results.requested.name} are in {store.folder}. To compute them: {command}"]
+    counts = f"{len(results.missing):,} of {len(results.planned):,} runs are missing"
+    return [f"{counts}. To complete them: {command}"] if results.missing else []
 
 
 def _name(spec: Spec) -> str:
@@ -221,9 +217,6 @@ def _name(spec: Spec) -> str:
 def _run_command(spec: Spec, store: ResultStore, *, stand_in: bool) -> str:
     option = " --stand-in" if stand_in else ""
     return f"fusehash bench run {_name(spec)} --data DATA --out {store.folder.name}{option}"
-
-
-# -- findings --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

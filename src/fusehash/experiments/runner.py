@@ -135,10 +135,10 @@ def find_source(spec: DatasetSpec, folder: Path | None, *, stand_in: bool) -> So
     """The data set, or its stand-in if `stand_in` and the data set is missing."""
     benchmark = BENCHMARKS.get(spec.name.lower())
     if benchmark is None:
-        where = Path(spec.name) if folder is None else folder / spec.name
+        where = (folder or Path()) / spec.name
         exists, looked_for = where.exists() or spec.name == "paired", f"there is no {where}"
     else:
-        where = folder if folder is not None else Path(os.environ.get("FUSEHASH_DATA", "."))
+        where = folder or Path(os.environ.get("FUSEHASH_DATA", "."))
         there = {file.name.lower() for file in where.iterdir()} if where.is_dir() else set()
         exists = where.is_file() or any(file.lower() in there for file in benchmark.files)
         looked_for = f"{where} holds none of {', '.join(benchmark.files)}"
@@ -233,8 +233,7 @@ class _Watch:
     def _report(self, failure: Failure | None = None) -> None:
         if self._progress is not None:
             done = self.computed + len(self.failed)
-            seconds = time.monotonic() - self._started
-            left = seconds / done * (self._total - done) if done else None
+            left = (time.monotonic() - self._started) / done * (self._total - done) if done else None
             running = tuple(str(job) for job in self._running)
             self._progress(RunState(done, self._total, self._reused, running, left, failure))
 
@@ -271,10 +270,7 @@ class Bench:
 
 
 def compute(settings: RunSettings, dataset: PairedDataset, *, warm_up: bool = False) -> RunRecord:
-    """Fit once and encode everything that any protocol searches.
-
-    warm_up : fit a few rows before, so that times do not contain imports and compilation
-    """
+    """Fit once and encode everything that protocols search; `warm_up` compiles before, so that times do not count it."""
     model = _model(settings)
     if warm_up:
         _warm_up(settings, dataset)

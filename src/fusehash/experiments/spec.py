@@ -17,7 +17,7 @@ paper: 1                                              the printed table to compa
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -122,12 +122,9 @@ class Spec:
         """The code lengths that a series runs with."""
         return series.bits or self.bits
 
-    def points(self) -> Iterator[tuple[Series, int, int]]:
+    def points(self) -> list[tuple[Series, int, int]]:
         """Every (series, bits, seed)."""
-        for series in self.runs:
-            for n_bits in self.bits_of(series):
-                for seed in self.seeds:
-                    yield series, n_bits, seed
+        return [(series, b, seed) for series in self.runs for b in self.bits_of(series) for seed in self.seeds]
 
     def narrowed(self, only: Sequence[str] = (), bits: Sequence[int] = (), n_seeds: int | None = None) -> Spec:
         """The same with some methods (by name or label), some bits, the first seeds."""

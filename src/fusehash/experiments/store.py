@@ -257,8 +257,7 @@ class ResultStore:
         """The run with these settings, or None."""
         in_format_1 = [f"{key[:2]}/{key}.safetensors" for key in (settings.key, settings.format_1_key)]
         files = [*self.folder.glob(f"runs/*/{settings.file_name}"), *(self.folder / "runs" / n for n in in_format_1)]
-        path = next((file for file in files if file.is_file()), None)
-        record = None if path is None else self._run(path)
+        record = next((self._run(file) for file in files if file.is_file()), None)
         return record if record is not None and record.settings.key == settings.key else None
 
     def __iter__(self) -> Iterator[RunRecord]:

@@ -23,6 +23,7 @@ from fusehash.errors import ParameterError
 from fusehash.evaluation import METRICS, PROTOCOLS, Score
 from fusehash.experiments import significance
 from fusehash.experiments.metrics import Direction, Results
+from fusehash.experiments.significance import Mark
 from fusehash.experiments.spec import PAPER_TABLES, Series, Spec
 from fusehash.hashers.catalogue import OURS
 from fusehash.views import Floats
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 MethodKind: TypeAlias = Literal["ours", "method", "supervised", "control"]
 Seconds: TypeAlias = Callable[[Series, int, str], Floats]  # of a series, bits and view; one per seed
+Values: TypeAlias = Mapping[int, Iterable[float]]  # bits -> values per seed
+Printed: TypeAlias = Mapping[str, Mapping[int, float]]  # method -> bits -> number in the paper
 PUBLISHED = Path(__file__).parent / "published"
 NONE = "–"
 # Protocols whose numbers can be held against printed ones.
@@ -43,17 +46,9 @@ CSV_COLUMNS = (
 )  # fmt: skip
 
 
-# -- what the paper prints -------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class PublishedRow:
-    """One method on one data set in one direction.
-
-    dataset : as `datasets.load` calls it; direction : "image->text", "text->image", or "" (training times)
-    method : as printed
-    values : bits -> number as printed; bold : the bits at which it is printed in bold
-    """
+    """One method on one data set ("" as direction: training times); bold : the bits at which it is printed in bold."""
 
     dataset: str
     direction: str
@@ -85,9 +80,6 @@ def published(table: int) -> PublishedTable:
     return PublishedTable(content["title"], content["quantity"], tuple(bits), tuple(rows))
 
 
-# -- tables ----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Cell:
     """One number: values per seed, the printed one (None: not printed), and whether it leads its column.
@@ -98,7 +90,7 @@ class Cell:
     values: tuple[float, ...] = ()
     n_seeds: int = 0
     printed: float | None = None
-    mark: significance.Mark = ""
+    mark: Mark = ""
 
     @property
     def mean(self) -> float:
@@ -168,9 +160,6 @@ class Table:
         return f"{value:.0f}" if value >= 100 else f"{value:#.3g}" if value >= 0.001 else f"{value:.1e}"
 
 
-# -- what is in them -------------------------------------------------------------------------------------------------
-
-
 def metric_name(spec: Spec) -> str:
     """MAP@50, or MAP where the whole database counts."""
     return METRICS["map"].title(spec.k)
@@ -199,19 +188,18 @@ def map_table(results: Results, protocol: str, lines: Sequence[Series] | None = 
     blocks = []
     for direction in results.directions:
         printed = _printed(results, "MAP", direction) if protocol in COMPARABLE else {}
-        scores = [{line.label: results.score(line, b, protocol, direction) for line in lines} for b in bits]
-        marks = [_marks(column, len(spec.seeds)) for column in scores]
+        scores = {b: {line.label: results.score(line, b, protocol, direction) for line in lines} for b in bits}
+        marks = {b: _marks(column, len(spec.seeds)) for b, column in scores.items()}
         rows = []
         for line in lines:
-            values = [() if score is None else score.values for score in (column[line.label] for column in scores)]
-            rows.append(_row(results, line, bits, values, printed, [column.get(line.label, "") for column in marks]))
+            values = {b: () if (score := scores[b][line.label]) is None else score.values for b in bits}
+            rows.append(_row(spec, line, values, printed, {b: marks[b].get(line.label, "") for b in bits}))
         for name, numbers in printed.items() if whole else ():
             if name not in listed and not numbers.keys().isdisjoint(bits):
                 rows.append(TableRow(name, "method", tuple(Cell(printed=numbers.get(b)) for b in bits)))
         blocks.append(TableBlock(arrow(direction), tuple(rows)))
-    return Table(
-        f"{metric} on {results.name}, protocol {protocol}", results.name, metric, bits, tuple(blocks), protocol
-    )
+    title = f"{metric} on {results.name}, protocol {protocol}"
+    return Table(title, results.name, metric, bits, tuple(blocks), protocol)
 
 
 def fit_table(results: Results) -> Table:
@@ -233,27 +221,22 @@ def _time_table(
     blocks = []
     for direction in directions:
         printed = _printed(results, what, direction)
-        view = direction[0]
-        rows = [_row(results, line, bits, [seconds(line, b, view) for b in bits], printed) for line in lines]
+        values = [{b: seconds(line, b, direction[0]) for b in bits} for line in lines]
+        rows = [_row(results.spec, line, row, printed) for line, row in zip(lines, values, strict=True)]
         blocks.append(TableBlock(arrow(direction), tuple(rows)))
     title = f"{title} on {results.name}"
     return Table(title, results.name, what, bits, tuple(blocks), digits=digits, marked=False)
 
 
 def _row(
-    results: Results,
-    line: Series,
-    bits: Sequence[int],
-    values: Sequence[Iterable[float]],
-    printed: Mapping[str, Mapping[int, float]],
-    marks: Sequence[significance.Mark] = (),
+    spec: Spec, line: Series, values: Values, printed: Printed, marks: Mapping[int, Mark] | None = None
 ) -> TableRow:
-    """A line of the specification; `values` (one per seed) and `marks` have an entry for each of the bits."""
+    """A line of the specification; `values` and `marks` are by bits."""
     cells = []
-    for i, b in enumerate(bits):
-        n_seeds = len(results.spec.seeds) if b in results.spec.bits_of(line) else 0
-        number, mark = printed.get(line.printed, {}).get(b), marks[i] if marks else ""
-        cells.append(Cell(tuple(map(float, values[i])), n_seeds, number, mark))
+    for b, per_seed in values.items():
+        n_seeds = len(spec.seeds) if b in spec.bits_of(line) else 0
+        mark = "" if marks is None else marks.get(b, "")
+        cells.append(Cell(tuple(map(float, per_seed)), n_seeds, printed.get(line.printed, {}).get(b), mark))
     return TableRow(line.label, kind_of(line), tuple(cells), line)
 
 
@@ -261,7 +244,7 @@ def _all_bits(spec: Spec, lines: Sequence[Series]) -> tuple[int, ...]:
     return tuple(sorted({b for line in lines for b in spec.bits_of(line)}))
 
 
-def _marks(column: dict[str, Score | None], n_seeds: int) -> dict[str, significance.Mark]:
+def _marks(column: dict[str, Score | None], n_seeds: int) -> dict[str, Mark]:
     """Marks of one column, among the rows that have runs; nobody leads while a row lacks some of its seeds."""
     scores = {label: score for label, score in column.items() if score is not None}
     if any(len(score.seeds) < n_seeds for score in scores.values()):
@@ -269,16 +252,13 @@ def _marks(column: dict[str, Score | None], n_seeds: int) -> dict[str, significa
     return significance.marks({label: score.per_query for label, score in scores.items()})
 
 
-def _printed(results: Results, quantity: str, direction: Direction) -> dict[str, dict[int, float]]:
-    """Method -> bits -> number, where the printed table of the specification has this quantity on this data set."""
+def _printed(results: Results, quantity: str, direction: Direction) -> Printed:
+    """The numbers of the printed table of the specification, if it has this quantity on this data set."""
     table = None if results.spec.paper is None else published(results.spec.paper)
     if table is None or table.quantity != quantity:
         return {}
     key = (results.requested.name, "->".join(filter(None, direction)))
     return {row.method: row.values for row in table.rows if (row.dataset, row.direction) == key}
-
-
-# -- for the terminal ------------------------------------------------------------------------------------------------
 
 
 def rich_table(table: Table) -> RichTable:
@@ -293,10 +273,10 @@ def rich_table(table: Table) -> RichTable:
     for block in table.blocks:
         if block.direction:
             out.add_row(Text(block.direction, style="bold"))
-        for i, row in enumerate(block.rows):
+        for row in block.rows:
             name = Text(row.label, style="dim" if row.kind == "control" or row.series is None else "")
-            texts = [_rich_cell(table, cell) for cell in row.cells]
-            out.add_row(name, *texts, end_section=i == len(block.rows) - 1)
+            out.add_row(name, *(_rich_cell(table, cell) for cell in row.cells))
+        out.add_section()
     return out
 
 
@@ -316,9 +296,6 @@ def _rich_cell(table: Table, cell: Cell) -> Any:
 def _short(number: str) -> str:
     """Without the zero before the point, so that four columns fit a page."""
     return number[1:] if number.startswith("0.") else number
-
-
-# -- CSV -------------------------------------------------------------------------------------------------------------
 
 
 def csv_text(all_results: Sequence[Results]) -> str:
@@ -378,8 +355,6 @@ def _csv_run(results: Results, series: Series, bits: int, protocol: str, directi
 def _csv_number(value: float) -> str:
     return f"{value:.6g}" if math.isfinite(value) else ""
 
-
-# -- LaTeX -----------------------------------------------------------------------------------------------------------
 
 LATEX_HEAD = r"""% Made by fusehash. Needs \usepackage{multirow} and \usepackage{xcolor}.
 \providecommand{\printed}[1]{\,{\tiny\color{gray}#1}}

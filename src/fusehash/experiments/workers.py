@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+import sys
 import threading
 import traceback
 from collections import deque
@@ -16,7 +17,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from types import FrameType
 from typing import Any, Generic, TypeVar
 
 from fusehash.errors import FusehashError
@@ -47,7 +47,7 @@ def work_through(
     start: Callable[..., Callable[[Any], Any]],
     arguments: tuple[Any, ...],
     n_workers: int,
-    on_start: Callable[[Job], None] | None = None,
+    on_start: Callable[[Job], None],
 ) -> Generator[JobOutcome[Job], None, None]:
     """Yield the outcome of every job as it ends.
 
@@ -66,8 +66,7 @@ def work_through(
 
     def assign(worker: _Worker[Job]) -> None:
         worker.job = waiting.popleft()
-        if on_start is not None:
-            on_start(worker.job)
+        on_start(worker.job)
         with suppress(OSError):  # it died between two jobs; the loop below notices
             worker.pipe.send(worker.job)
 
@@ -123,7 +122,7 @@ def _ctrl_c_held_back() -> Iterator[None]:
 def _serve(pipe: Connection, start: Callable[..., Callable[[Any], Any]], arguments: tuple[Any, ...]) -> None:
     """Receive jobs and send outcomes until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # the default leaves temporary files
     do: Callable[[Any], Any] | None = None
     answer: tuple[Any, str | None]
     with suppress(EOFError, OSError):  # the parent has closed the pipe
@@ -135,10 +134,6 @@ def _serve(pipe: Connection, start: Callable[..., Callable[[Any], Any]], argumen
             except Exception as error:
                 answer = (None, _sentence(error))
             pipe.send(answer)
-
-
-def _leave(signal_number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + signal_number)  # the default would leave temporary files
 
 
 def _sentence(error: Exception) -> str:
