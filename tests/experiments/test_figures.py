@@ -114,6 +114,12 @@ def test_values_that_are_not_there_are_left_out():
     ET.fromstring(chart(Line("none", [1.0], [math.nan], style(0))))
 
 
+def test_a_missing_value_does_not_move_the_others_on_an_ordinal_axis():
+    line = figures._finite(Line("a", [1, 10, 100], [math.nan, 0.2, 0.3], style(0)), [1, 10, 100])
+    assert list(line.x) == [1, 2]
+    assert list(line.y) == [0.2, 0.3]
+
+
 @pytest.mark.parametrize("x_scale", ["linear", "log", "log2", "ordinal"])
 @pytest.mark.parametrize("y_scale", ["linear", "log"])
 def test_every_scale_can_be_drawn(x_scale, y_scale):

@@ -270,7 +270,7 @@ class Bench:
 
 
 def compute(settings: RunSettings, dataset: PairedDataset, *, warm_up: bool = False) -> RunRecord:
-    """Fit once and encode everything that protocols search; `warm_up` compiles before, so that times do not count it."""
+    """Fit once and encode everything that protocols search; `warm_up` compiles first, so that times exclude it."""
     model = _model(settings)
     if warm_up:
         _warm_up(settings, dataset)
