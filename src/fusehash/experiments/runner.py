@@ -119,8 +119,10 @@ def run(
     for source in sources:
         record = describe(source)
         store.put_dataset(record)
-        runs = {entry.settings.key: entry for entry in reversed(planned(spec, record))}
-        missing = [entry for entry in reversed(runs.values()) if again or store.get(entry.settings) is None]
+        runs: dict[str, Planned] = {}
+        for entry in planned(spec, record):
+            runs.setdefault(entry.settings.key, entry)
+        missing = [entry for entry in runs.values() if again or store.get(entry.settings) is None]
         reused += len(runs) - len(missing)
         jobs += [_Job(entry.series.label, entry.settings, source, record.name) for entry in longest_first(missing)]
     watch = _Watch(len(jobs), reused, progress)
