@@ -44,8 +44,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "random rotation": ("fusehash", {"n_rotation_steps": 0}),
 }
 CONTROLS = ("default", "regression", "random", "paper")
-IAPR = ("default", "regression", "random", "untuned", "no graph", "raw graph only", "hadamard fusion", "linear map",
-        "random rotation")  # fmt: skip
+IAPR = tuple(variant for variant in VARIANTS if variant != "paper")
 
 
 def done() -> set[tuple[Any, ...]]:
@@ -59,6 +58,26 @@ def rows() -> Iterator[dict[str, Any]]:
         yield json.loads(line)
 
 
+def append(
+    label: str, variant: str, bits: int, seeds: int, scores: list[dict[str, Any]], *, asymmetric: bool, facts: Any = ()
+) -> None:
+    """Write one line to the results."""
+    line = {
+        "data": label,
+        "variant": variant,
+        "bits": bits,
+        "asymmetric": asymmetric,
+        "seeds": seeds,
+        "date": time.strftime("%Y-%m-%d"),
+        "version": fh.__version__,
+        **dict(facts),
+        "scores": scores,
+    }
+    RESULTS.parent.mkdir(exist_ok=True)
+    with RESULTS.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+
+
 def measure(
     data: Any, label: str, variant: str, bits: int, seeds: int, protocols: str, asymmetric: bool = False
 ) -> None:
@@ -70,24 +89,13 @@ def measure(
     result = fh.evaluation.evaluate(
         model, data, ties="stable", seeds=range(seeds), protocols=tuple(protocols.split(",")), asymmetric=asymmetric
     )
-    line = {
-        "data": label,
-        "variant": variant,
-        "bits": bits,
-        "asymmetric": asymmetric,
-        "seeds": seeds,
-        "date": time.strftime("%Y-%m-%d"),
-        "version": fh.__version__,
-        "fingerprint": data.fingerprint,
-        "fit_seconds": {stage: float(np.mean(values)) for stage, values in result.fit_seconds.items()},
-        "scores": [
-            {"protocol": s.protocol, "direction": s.direction, "mean": s.mean, "std": s.std, "values": list(s.values)}
-            for s in result.scores
-        ],
-    }
-    RESULTS.parent.mkdir(exist_ok=True)
-    with RESULTS.open("a") as file:
-        file.write(json.dumps(line) + "\n")
+    scores = [
+        {"protocol": s.protocol, "direction": s.direction, "mean": s.mean, "std": s.std, "values": list(s.values)}
+        for s in result.scores
+    ]
+    fit_seconds = {stage: float(np.mean(values)) for stage, values in result.fit_seconds.items()}
+    facts = {"fingerprint": data.fingerprint, "fit_seconds": fit_seconds}
+    append(label, variant, bits, seeds, scores, asymmetric=asymmetric, facts=facts)
     print(f"{label:12} {variant:18} {bits:4} bits {time.time() - start:6.0f} s", flush=True)
 
 
@@ -112,15 +120,9 @@ def run(part: str, folder: str) -> None:
         measure(data, "made", "default", 64, 5, "HN,FN", asymmetric=True)
     if part == "long":
         wiki = fh.datasets.load("wiki", path=folder)
+        made = fh.datasets.make_paired(n_samples=3000, n_train=1500, random_state=7)
         for bits in (16, 32, 64, 128, 256, 512):
-            measure(
-                fh.datasets.make_paired(n_samples=3000, n_train=1500, random_state=7),
-                "made",
-                "default",
-                bits,
-                5,
-                "HN,FN",
-            )
+            measure(made, "made", "default", bits, 5, "HN,FN")
         for bits in (256, 512):
             measure(wiki, "wiki", "default", bits, 5, "HN,FN")
     if part == "views":
@@ -156,27 +158,11 @@ def missing(n_views: int, share: float, seeds: int = 5) -> None:
         fn = np.mean([score(queries[a], fused, relevant, ties="stable") for a in views])
         scores.append((hn, fn))
     values = np.array(scores)
-    line = {
-        "data": label,
-        "variant": "default",
-        "bits": 64,
-        "asymmetric": False,
-        "seeds": seeds,
-        "date": time.strftime("%Y-%m-%d"),
-        "version": fh.__version__,
-        "scores": [
-            {
-                "protocol": p,
-                "direction": "all",
-                "mean": float(v.mean()),
-                "std": float(v.std(ddof=1)),
-                "values": v.tolist(),
-            }
-            for p, v in zip(("HN", "FN"), values.T, strict=True)
-        ],
-    }
-    with RESULTS.open("a") as file:
-        file.write(json.dumps(line) + "\n")
+    entries = [
+        {"protocol": p, "direction": "all", "mean": float(v.mean()), "std": float(v.std(ddof=1)), "values": v.tolist()}
+        for p, v in zip(("HN", "FN"), values.T, strict=True)
+    ]
+    append(label, "default", 64, seeds, entries, asymmetric=False)
     print(label, values.mean(axis=0), flush=True)
 
 

@@ -32,7 +32,7 @@ CONTENT: dict[str, Any] = {
     "sections": ["map", "topn", "pr", "convergence", "sensitivity", "times", "ablation"],
     "paper": 1,
 }
-# How often a bit of a code tells the class.
+# The share of bits of a code that are those of its class.
 QUALITY = {"AGSFH": 0.75, "FuseHash": 0.9, "REG": 0.75, "CCA + random rotation": 0.6}
 
 

@@ -1,4 +1,4 @@
-"""Charts: valid SVG that follows the page, told apart without color, and nothing fetched."""
+"""Charts: valid SVG that follows the page, distinct without color, and nothing fetched."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fusehash.experiments import figures
+from fusehash.experiments import figures, significance
 from fusehash.experiments.figures import Bar, Line, bar_chart, line_chart, style, with_own_ids
+from fusehash.experiments.metrics import collect
+from fusehash.experiments.tables import map_table
 
+I_T = ("image", "text")
 NASTY = "<script>alert(1)</script> & $x^2$ \"'"
 
 
@@ -23,8 +26,8 @@ def a_line(label="a", index=0, **changes):
 
 
 def chart(*lines, **changes):
-    given = {"title": "Title", "x_label": "N", "y_label": "precision", **changes}
-    return line_chart(lines or [a_line()], **given)
+    arguments = {"title": "Title", "x_label": "N", "y_label": "precision", **changes}
+    return line_chart(lines or [a_line()], **arguments)
 
 
 def texts(svg):
@@ -91,13 +94,13 @@ def test_every_line_has_its_name_on_the_chart():
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.floats(0, 200), min_size=1, max_size=20))
-def test_names_never_overlap_and_stay_near(places):
-    places = sorted(places)
-    found = figures._spread_out(places, 10.0, -1e9)
-    assert all(b - a >= 10.0 - 1e-9 for a, b in pairwise(found))
-    if all(b - a >= 10.0 for a, b in pairwise(places)):
-        assert found == pytest.approx(places)
-    assert sum(found) == pytest.approx(sum(places), abs=1e-6)
+def test_names_never_overlap_and_stay_near(positions):
+    positions = sorted(positions)
+    spread = figures._spread_out(positions, 10.0, -1e9)
+    assert all(b - a >= 10.0 - 1e-9 for a, b in pairwise(spread))
+    if all(b - a >= 10.0 for a, b in pairwise(positions)):
+        assert spread == pytest.approx(positions)
+    assert sum(spread) == pytest.approx(sum(positions), abs=1e-6)
 
 
 def test_names_do_not_sink_below_the_plot():
@@ -109,6 +112,12 @@ def test_values_that_are_not_there_are_left_out():
     assert "nan" not in svg.lower()
     assert "gone" not in texts(chart(a_line(), Line("gone", [1], [math.nan], style(1))))
     ET.fromstring(chart(Line("none", [1.0], [math.nan], style(0))))
+
+
+def test_a_missing_value_does_not_move_the_others_on_an_ordinal_axis():
+    line = figures._finite(Line("a", [1, 10, 100], [math.nan, 0.2, 0.3], style(0)), [1, 10, 100])
+    assert list(line.x) == [1, 2]
+    assert list(line.y) == [0.2, 0.3]
 
 
 @pytest.mark.parametrize("x_scale", ["linear", "log", "log2", "ordinal"])
@@ -125,8 +134,10 @@ def test_names_stand_inside_the_chart():
     width = float(ET.fromstring(svg).get("viewBox").split()[2])
     for node in ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}text"):
         if "".join(node.itertext()).startswith("m"):
-            place = re.search(r"translate\(([\d.]+)", node.get("transform", "")) or re.match(r"([\d.]+)", node.get("x"))
-            assert float(place.group(1)) < width
+            position = re.search(r"translate\(([\d.]+)", node.get("transform", "")) or re.match(
+                r"([\d.]+)", node.get("x")
+            )
+            assert float(position.group(1)) < width
 
 
 def test_bars_show_value_and_printed_value():
@@ -145,3 +156,119 @@ def test_several_charts_fit_on_one_page():
     assert len(ids) == len(set(ids))
     for name in re.findall(r'href="#([^"]+)"|url\(#([^)]+)\)', page):
         assert "".join(name) in ids
+
+
+# -- which numbers go into which chart -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """What would be drawn, as (lines or bars, arguments)."""
+    seen = []
+
+    def keep(content, **arguments):
+        seen.append((list(content), arguments))
+        return "<svg></svg>"
+
+    monkeypatch.setattr(figures, "line_chart", keep)
+    monkeypatch.setattr(figures, "bar_chart", keep)
+    return seen
+
+
+def results_of(made):
+    return collect(made.spec, made.store)[0]
+
+
+def test_the_overview_has_the_best_bar_on_top(make, drawn):
+    results = results_of(make(protocols=["U"]))
+    charts = figures.overview(results, map_table(results, "U"))
+    assert len(charts) == 2
+    bars, arguments = drawn[0]
+    values = [bar.value for bar in bars]
+    assert values == sorted(values, reverse=True)
+    assert (bars[0].label, bars[0].kind, bars[0].mark) == ("FuseHash", "ours", "best")
+    assert {bar.label: bar.printed for bar in bars}["AGSFH"] == 0.2681
+    assert "32 bits" in arguments["title"]
+    assert "CSGH" not in {bar.label for bar in bars}  # only printed
+
+
+def test_the_overview_takes_the_length_that_most_lines_have(make, drawn):
+    made = make(protocols=["U"], methods=["regression", {"method": "random", "bits": [64]}, {"method": "agsfh"}])
+    results = results_of(made)
+    figures.overview(results, map_table(results, "U"))
+    assert "32 bits" in drawn[0][1]["title"]
+
+
+def test_objectives_are_divided_by_their_largest_value(make, drawn):
+    results = results_of(make(protocols=["U"]))
+    [chart] = figures.convergence(results)
+    lines = {line.label: line for line in drawn[0][0]}
+    assert "CCA + random rotation" not in lines  # has no objective
+    # Three seeds with 4, 5 and 6 iterations of the same course: a run that has stopped keeps its last value.
+    courses = [0.8 ** np.minimum(np.arange(6), n - 1) for n in (4, 5, 6)]
+    assert np.allclose(lines["REG"].y, np.mean(courses, axis=0))
+    assert "as in the paper" in chart.caption
+
+
+def test_convergence_shows_the_lines_that_have_its_length(make, drawn):
+    made = make(protocols=["U"], methods=[{"method": "regression", "bits": [32, 64]}, {"method": "agsfh"}])
+    figures.convergence(results_of(made))
+    assert [line.label for line in drawn[0][0]] == ["REG"]
+    assert "64 bits" in drawn[0][1]["title"]
+
+
+def test_sensitivity_has_a_line_per_direction_and_a_point_per_value(make, drawn):
+    made = make(protocols=["U"])
+    results = results_of(made)
+    figures.sensitivity(results, "U")
+    [(lines, arguments)] = drawn
+    assert [line.label for line in lines] == ["image → text", "text → image"]
+    assert arguments["x_label"] == "ridge"
+    points = [series for series in made.spec.runs if series.group == "ridge"]
+    assert list(lines[0].x) == [0.001, 0.1, 10.0]
+    assert list(lines[0].y) == [results.score(series, 16, "U", I_T).mean for series in points]
+    assert list(lines[0].spread) == [results.score(series, 16, "U", I_T).std for series in points]
+
+
+def test_an_ablation_is_the_difference_to_the_whole_method(make, drawn):
+    results = results_of(make(protocols=["U"]))
+    figures.ablation(results, "U")
+    lines = {line.label: line for line in drawn[0][0]}
+    assert "AGSFH" not in lines
+    whole, variant = (
+        results.score(line, 32, "U", I_T).per_query for line in (results.spec.lines[0], results.spec.lines[3])
+    )
+    expected = significance.compare(variant, whole)
+    assert lines["REG"].y[1] == pytest.approx(expected.difference)
+    assert lines["REG"].spread[1] == pytest.approx(2 * expected.error)
+    assert drawn[0][1]["zero"]
+
+
+def test_times_add_the_views_of_a_query(make, drawn):
+    results = results_of(make(protocols=["U"]))
+    figures.times(results)
+    (fit, _), (queries, _) = drawn
+    assert list(fit[0].y) == [2.0, 2.0]
+    assert list(queries[0].y) == pytest.approx([0.003, 0.003])
+
+
+def test_curves_have_every_line_and_its_own_style(make, drawn):
+    results = results_of(make(protocols=["U"]))
+    figures.top_n(results, "U")
+    figures.precision_recall(results, "U")
+    assert len(drawn) == 4
+    for lines, arguments in drawn:
+        assert [line.label for line in lines] == [series.label for series in results.spec.lines]
+        assert len({line.style for line in lines}) == len(lines)
+        assert "32 bits" in arguments["title"]
+    looks = [[line.style for line in lines] for lines, _ in drawn]
+    assert all(look == looks[0] for look in looks)
+
+
+def test_without_runs_there_are_no_charts(make, drawn):
+    results = results_of(make(protocols=["U"], skip=lambda _: True))
+    assert figures.overview(results, map_table(results, "U")) == []
+    for chart in (figures.top_n, figures.precision_recall, figures.sensitivity, figures.ablation):
+        assert chart(results, "U") == []
+    assert figures.convergence(results) == figures.times(results) == []
+    assert drawn == []

@@ -16,12 +16,12 @@ I_T = ("image", "text")
 
 
 def line(made, label):
-    return next(one for one in made.spec.runs if one.label == label)
+    return next(series for series in made.spec.runs if series.label == label)
 
 
 def record(made, label, n_bits, seed, stage):
-    one = line(made, label)
-    return made.store.get(RunSettings(made.dataset.fingerprint, one.method, one.params, n_bits, seed, stage))
+    series = line(made, label)
+    return made.store.get(RunSettings(made.dataset.fingerprint, series.method, series.params, n_bits, seed, stage))
 
 
 @pytest.mark.parametrize("protocol", ["U", "H", "HN", "FN"])
@@ -64,19 +64,19 @@ def test_real_runs_give_what_evaluate_gives(tmp_path):
 def test_curves_are_means_over_seeds_at_the_length_for_curves(make):
     made = make(protocols=["U"], ties="stable")
     [results] = collect(made.spec, made.store)
-    one = line(made, "REG")
+    series = line(made, "REG")
     runs = [searched(record(made, "REG", 32, seed, "train"), made.dataset, "U", *I_T) for seed in range(3)]
     expected = [precision_at(q, d, (a, b), n=[50], ties="stable") for q, d, a, b in runs]
-    assert results.ranks("U", I_T) == [50]  # 80 items
-    assert np.allclose(results.top_n(one, 32, "U", I_T), expected)
-    recall, precision = results.curve(one, 32, "U", I_T)
+    assert results.top_n(series, 32, "U", I_T).shape == (3, 1)  # 80 items
+    assert np.allclose(results.top_n(series, 32, "U", I_T), expected)
+    recall, precision = results.curve(series, 32, "U", I_T)
     curves = [precision_recall_by_radius(q, d, (a, b), n_bits=32) for q, d, a, b in runs]
     assert recall.shape == (33,)
     assert np.allclose(recall, np.mean([curve.recall for curve in curves], axis=0))
     for radius in range(33):  # a seed that retrieves nothing within a radius has no precision there
-        known = [c.precision[radius] for c in curves if np.isfinite(c.precision[radius])]
-        assert np.isnan(precision[radius]) if not known else precision[radius] == pytest.approx(np.mean(known))
-    assert results.top_n(one, 16, "U", I_T) is None
+        finite = [c.precision[radius] for c in curves if np.isfinite(c.precision[radius])]
+        assert np.isnan(precision[radius]) if not finite else precision[radius] == pytest.approx(np.mean(finite))
+    assert results.top_n(series, 16, "U", I_T) is None
 
 
 def test_objectives_and_times_come_one_per_seed(make):
@@ -97,7 +97,7 @@ def test_every_run_is_measured_once(make, monkeypatch):
     monkeypatch.setattr(metrics, "measure", lambda r, *a, **k: (seen.append(r.settings.key), original(r, *a, **k))[1])
     [results] = collect(made.spec, made.store)
     assert sorted(seen) == sorted(set(seen)) == sorted(record.settings.key for record in made.store)
-    assert results.n_planned == len(seen)
+    assert len(results.planned) == len(seen)
     assert results.missing == []
 
 
@@ -105,7 +105,7 @@ def test_missing_runs_are_counted_and_nothing_is_invented(make):
     made = make(skip=lambda entry: entry.series.label == "REG" and entry.settings.seed == 1)
     [results] = collect(made.spec, made.store)
     lost = results.missing
-    assert {(one.settings.method, one.settings.seed) for one in lost} == {("regression", 1)}
+    assert {(entry.settings.method, entry.settings.seed) for entry in lost} == {("regression", 1)}
     assert len(lost) == 4  # two lengths, two stages
     assert results.score(line(made, "REG"), 16, "U", I_T).seeds == (0, 2)
     assert results.score(line(made, "REG"), 16, "HN", I_T).seeds == (0, 2)
@@ -130,7 +130,7 @@ def test_a_method_that_cannot_be_imported_counts_as_missing(make, monkeypatch):
 
     monkeypatch.setattr(RunSettings, "key", property(key))
     [results] = collect(made.spec, made.store)
-    assert {one.settings.method for one in results.missing} == {"random"}
+    assert {entry.settings.method for entry in results.missing} == {"random"}
     assert len(results.missing) == 2 * 2 * 3  # lengths, stages, seeds
     assert results.score(line(made, "REG"), 16, "U", I_T) is not None
 
@@ -146,7 +146,7 @@ def test_progress_counts_the_runs(make):
 
 def test_the_length_for_a_figure(make):
     spec = make().spec
-    sweep = next(one for one in spec.runs if one.group)
+    sweep = next(series for series in spec.runs if series.group)
     assert bits_for(spec, spec.runs[0], 32) == 32
     assert bits_for(spec, spec.runs[0], 64) == 32
     assert bits_for(spec, spec.runs[0], 8) == 16

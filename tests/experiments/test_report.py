@@ -163,9 +163,9 @@ def test_stand_in_data_is_said_everywhere(make):
 
 
 def test_a_data_set_without_runs_is_said_to_be_missing(small, tmp_path):
-    spec = replace(small.spec, datasets=(*small.spec.datasets, replace(small.spec.dataset, name="nuswide")))
-    found = collect(spec, small.store)
-    words = Page(html_page(spec, small.store, found)).words
+    spec = replace(small.spec, datasets=(*small.spec.datasets, replace(small.spec.datasets[0], name="nuswide")))
+    results = collect(spec, small.store)
+    words = Page(html_page(spec, small.store, results)).words
     assert "The data set nuswide is missing" in words
     assert "MAP@20 on wiki, protocol U" in words
     empty = ResultStore(tmp_path / "empty")
@@ -175,7 +175,7 @@ def test_a_data_set_without_runs_is_said_to_be_missing(small, tmp_path):
 def test_both_data_sets_of_a_specification_have_a_place(small):
     other = replace(small.dataset, fingerprint="ef" * 32, name="second", source="second")
     small.store.put_dataset(other)
-    spec = replace(small.spec, datasets=(*small.spec.datasets, replace(small.spec.dataset, name="second")))
+    spec = replace(small.spec, datasets=(*small.spec.datasets, replace(small.spec.datasets[0], name="second")))
     page = Page(html_page(spec, small.store, collect(spec, small.store)))
     assert "<h2>" not in page.words
     assert "second" in page.words
@@ -194,25 +194,25 @@ def table_of(**means):
 
 
 def test_the_leader_has_the_highest_mean():
-    found = find_leader(table_of(a=[0.5, 0.6], b=[0.7, 0.3], c=[0.2, 0.4]))
-    assert (found.leader, found.next, found.control) == ("a", "b", "c")
-    assert found.value == pytest.approx(0.55)
-    assert found.above == pytest.approx(0.05)
-    assert found.above_control == pytest.approx(0.25)
+    finding = find_leader(table_of(a=[0.5, 0.6], b=[0.7, 0.3], c=[0.2, 0.4]))
+    assert (finding.leader, finding.next, finding.control) == ("a", "b", "c")
+    assert finding.means["a"] == pytest.approx(0.55)
+    assert finding.above("b") == pytest.approx(0.05)
+    assert finding.above("c") == pytest.approx(0.25)
 
 
 def test_columns_that_some_line_lacks_do_not_count():
-    found = find_leader(table_of(a=[0.5, None], b=[0.4, 0.9]))
-    assert (found.leader, found.n_columns) == ("a", 1)
+    finding = find_leader(table_of(a=[0.5, None], b=[0.4, 0.9]))
+    assert (finding.leader, finding.n_columns) == ("a", 1)
     assert find_leader(table_of(a=[None], b=[None])) is None
     assert find_leader(table_of(a=[0.5], b=[None])).next is None
 
 
 def test_a_control_that_leads_is_called_one():
-    found = find_leader(table_of(a=[0.4], c=[0.5], c2=[0.1]))
-    assert found.kind == "control"
+    finding = find_leader(table_of(a=[0.4], c=[0.5], c2=[0.1]))
+    assert finding.kind == "control"
     assert "a control, has the highest mean MAP under U, where no method beats it" in leader_sentence(
-        [("U", found)], "MAP"
+        [("U", finding)], "MAP"
     )
 
 

@@ -113,13 +113,13 @@ def check_against_evaluate(store: ResultStore, data: PairedDataset, method: str,
     for protocol in PROTOCOLS:
         for views in permutations(record.views, 2):
             score = expected[protocol, f"{views[0]}->{views[1]}"]
-            for place, seed in enumerate(seeds):
+            for i, seed in enumerate(seeds):
                 settings = RunSettings(record.fingerprint, method, {}, 16, seed, record.rows.stage(protocol))
-                found = store.get(settings)
-                assert found is not None
-                query, database, query_labels, labels = searched(found, record, protocol, *views)
+                run_record = store.get(settings)
+                assert run_record is not None
+                query, database, query_labels, labels = searched(run_record, record, protocol, *views)
                 values = average_precision(query, database, (query_labels, labels), k=20, ties="stable")
-                np.testing.assert_array_equal(values, score.per_query[place])
+                np.testing.assert_array_equal(values, score.per_query[i])
 
 
 @pytest.mark.parametrize("method", ["regression", "random"])
@@ -132,9 +132,9 @@ def test_stored_codes_are_those_of_evaluate_on_other_data(folder, tmp_path, name
     store, source = ResultStore(tmp_path), Source(DatasetSpec(name, {}), folder, stand_in=False)
     data, record = source.load(), describe(source)
     store.put_dataset(record)
-    for one in planned(tiny(methods=["regression"], seeds=1), record):
-        store.put(compute(one.settings, data))
-    assert {one.settings.stage for one in store} == ({"train"} if name == "new.npz" else {"train", "half"})
+    for entry in planned(tiny(methods=["regression"], seeds=1), record):
+        store.put(compute(entry.settings, data))
+    assert {record.settings.stage for record in store} == ({"train"} if name == "new.npz" else {"train", "half"})
     check_against_evaluate(store, data, "regression", range(1))
 
 
@@ -169,13 +169,15 @@ def test_methods_without_randomness_train_once(folder, monkeypatch):
 
     monkeypatch.setattr(module, "_settings_of", lambda method: ({}, False))
     record = describe(Source(DatasetSpec("small.npz", {}), folder, stand_in=False))
-    keys = {(one.settings.stage, one.settings.key) for one in planned(tiny(methods=["random"], seeds=3), record)}
+    keys = {(entry.settings.stage, entry.settings.key) for entry in planned(tiny(methods=["random"], seeds=3), record)}
     assert sorted(stage for stage, _ in keys) == ["half", "half", "half", "train"]
 
 
 def test_long_codes_come_first(folder):
     record = describe(Source(DatasetSpec("small.npz", {}), folder, stand_in=False))
-    order = [(one.settings.n_bits, one.settings.stage) for one in longest_first(planned(tiny(bits=[8, 16]), record))]
+    order = [
+        (entry.settings.n_bits, entry.settings.stage) for entry in longest_first(planned(tiny(bits=[8, 16]), record))
+    ]
     assert order == [*[(16, "train")] * 4, *[(16, "half")] * 4, *[(8, "train")] * 4, *[(8, "half")] * 4]
 
 
@@ -228,7 +230,7 @@ def test_a_run_that_raises_and_one_that_is_killed_do_not_stop_the_others(folder,
     store, states = ResultStore(tmp_path / "results"), []
     summary = run(spec, folder, store, workers=1, progress=states.append)
     assert (summary.computed, len(summary.failed)) == (2, 3)
-    reasons = {(one.label, one.n_bits): one.reason for one in summary.failed}
+    reasons = {(failure.label, failure.n_bits): failure.reason for failure in summary.failed}
     title = hashers.info("random").title
     assert reasons[title, 24] == "The process was killed by SIGKILL; perhaps the memory was not enough."
     assert reasons[title, 32].startswith("ZeroDivisionError: one by nothing (sitecustomize, line ")
@@ -282,7 +284,7 @@ def test_ctrl_c_leaves_no_half_written_file_and_the_next_run_goes_on(folder, tmp
     assert process.returncode == 130
     assert stdout == ""
     last = stderr.splitlines()[-1]
-    assert last == f"fusehash: interrupted; the 1 finished runs are kept in {out}, the same command goes on from there."
+    assert last == f"fusehash: interrupted; the 1 finished runs are kept in {out}, the same command continues."
     assert "Traceback" not in stderr
     with pytest.raises(ProcessLookupError):
         os.kill(int(marker.read_text()), 0)

@@ -32,9 +32,9 @@ def rejected(tables) -> float:
 def test_one_seed_is_the_paired_t_test():
     rng = np.random.default_rng(0)
     A, B = rng.random((2, 1, 40))
-    found, expected = compare(A, B), stats.ttest_rel(A[0], B[0])
-    assert found.p == pytest.approx(expected.pvalue)
-    assert found.difference == pytest.approx((A - B).mean())
+    result, expected = compare(A, B), stats.ttest_rel(A[0], B[0])
+    assert result.p == pytest.approx(expected.pvalue)
+    assert result.difference == pytest.approx((A - B).mean())
 
 
 def test_equal_seeds_are_the_paired_t_test_too():
@@ -131,13 +131,13 @@ def scores(rng, means, S=5, Q=200):
 
 
 def test_a_clear_winner_is_best():
-    found = marks(scores(np.random.default_rng(0), {"a": 0.4, "b": 0.6, "c": 0.3}))
-    assert found == {"a": "", "b": "best", "c": ""}
+    result = marks(scores(np.random.default_rng(0), {"a": 0.4, "b": 0.6, "c": 0.3}))
+    assert result == {"a": "", "b": "best", "c": ""}
 
 
 def test_two_that_cannot_be_told_apart_share_the_lead():
-    found = marks(scores(np.random.default_rng(1), {"a": 0.6, "b": 0.6, "c": 0.3}))
-    assert found == {"a": "shared", "b": "shared", "c": ""}
+    result = marks(scores(np.random.default_rng(1), {"a": 0.6, "b": 0.6, "c": 0.3}))
+    assert result == {"a": "shared", "b": "shared", "c": ""}
 
 
 def test_one_alone_has_nothing_to_beat():
@@ -149,12 +149,12 @@ def test_one_alone_has_nothing_to_beat():
 def test_bold_is_rarely_luck():
     rng = np.random.default_rng(8)
     rounds = [marks(scores(rng, {"a": 0.5, "b": 0.5, "c": 0.2}, S=5, Q=60)) for _ in range(500)]
-    assert np.mean(["best" in found.values() for found in rounds]) < 0.08
+    assert np.mean(["best" in result.values() for result in rounds]) < 0.08
     rounds = [marks(scores(rng, dict.fromkeys("abcdef", 0.5), S=5, Q=60)) for _ in range(300)]
-    assert np.mean(["best" in found.values() for found in rounds]) < 0.02
+    assert np.mean(["best" in result.values() for result in rounds]) < 0.02
 
 
 def test_a_small_but_steady_lead_becomes_bold():
     rng = np.random.default_rng(9)
     rounds = [marks(scores(rng, {"a": 0.55, "b": 0.5, "c": 0.45}, Q=300)) for _ in range(100)]
-    assert np.mean([found["a"] == "best" for found in rounds]) > 0.9
+    assert np.mean([result["a"] == "best" for result in rounds]) > 0.9

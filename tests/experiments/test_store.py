@@ -45,9 +45,9 @@ def dataset(*, new: bool = False, **changes: Any) -> DatasetRecord:
     return replace(record, created=now(), **changes)
 
 
-def assert_same(one: RunRecord, other: RunRecord | None) -> None:
+def assert_same(first: RunRecord, other: RunRecord | None) -> None:
     assert other is not None
-    for name, value in vars(one).items():
+    for name, value in vars(first).items():
         if name == "codes":
             assert value.keys() == other.codes.keys()
             assert all(np.array_equal(value[key], other.codes[key]) for key in value)
@@ -68,10 +68,10 @@ def store(tmp_path: Path) -> ResultStore:
 @pytest.mark.parametrize("objective", [None, np.array([3.0, 2.5]), np.array([])])
 def test_a_run_comes_back_as_it_went_in(store, objective):
     record = train_run(objective=objective)
-    assert not store.has(SETTINGS)
+    assert store.get(SETTINGS) is None
     store.put(record)
     assert_same(record, store.get(SETTINGS))
-    assert store.has(SETTINGS)
+    assert store.get(SETTINGS) is not None
     assert len(store) == 1
     assert_same(record, next(iter(store)))
 
@@ -93,7 +93,7 @@ def test_a_run_is_found_after_its_data_set_has_got_another_name(store):
     store.put_dataset(dataset(name="first"))
     store.put(train_run())
     store.put_dataset(dataset(name="second"))
-    assert store.has(SETTINGS)
+    assert store.get(SETTINGS) is not None
     store.put(train_run(fit_seconds=7.0))
     assert [record.fit_seconds for record in store] == [7.0]
 
@@ -211,7 +211,7 @@ def assert_missing(store: ResultStore, file: Path) -> None:
     assert str(file) in str(caught[0].message)
     with warnings.catch_warnings():  # warned once
         warnings.simplefilter("error")
-        assert not fresh.has(SETTINGS)
+        assert fresh.get(SETTINGS) is None
         assert list(fresh) == []
 
 
@@ -224,16 +224,16 @@ def test_a_file_cut_short_counts_as_missing(store, file, share):
 
 def test_any_flipped_bit_is_noticed(store, file):
     content = file.read_bytes()
-    for place in np.linspace(0, len(content) - 1, 40).astype(int):
+    for position in np.linspace(0, len(content) - 1, 40).astype(int):
         flipped = bytearray(content)
-        flipped[place] ^= 1
+        flipped[position] ^= 1
         file.write_bytes(bytes(flipped))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FusehashWarning)
-            found = ResultStore(store.folder).get(SETTINGS)
-        if found is not None:  # white space at the end of the header carries nothing
-            assert content[place] == ord(" ")
-            assert_same(found, train_run(created=found.created))
+            record = ResultStore(store.folder).get(SETTINGS)
+        if record is not None:  # white space at the end of the header carries nothing
+            assert content[position] == ord(" ")
+            assert_same(record, train_run(created=record.created))
 
 
 def test_a_foreign_file_counts_as_missing(store, file):

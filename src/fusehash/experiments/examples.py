@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from fusehash.errors import DataError
 from fusehash.evaluation import average_precision
 from fusehash.experiments.metrics import Results
-from fusehash.experiments.spec import Series
+from fusehash.experiments.spec import Spec
 from fusehash.experiments.store import DatasetRecord, ResultStore, RunSettings, searched
 from fusehash.search.engines.scan import Scan
 from fusehash.search.rows import CodeRows
@@ -43,8 +43,7 @@ class ExampleItem:
     def __post_init__(self) -> None:
         if self.image is None and not self.text:
             raise DataError("An item of an example must have an image or a text. Got neither.")
-        if self.image is not None:
-            self.picture  # noqa: B018  (raise now, not when the page is made)
+        self.picture  # noqa: B018  (raise now, not when the page is made)
 
     @property
     def picture(self) -> str | None:
@@ -79,32 +78,25 @@ class Example:
     results: tuple[Answer, ...]
     truth: ExampleItem | None = None
     title: str = ""
-    shown: int = field(default=SHOWN)
 
     @property
     def answers(self) -> tuple[Answer, ...]:
-        return self.results[: self.shown]
-
-    @property
-    def n_correct(self) -> int:
-        return sum(answer.correct for answer in self.answers)
+        return self.results[:SHOWN]
 
 
 def retrieval_examples(results: Sequence[Results], store: ResultStore) -> list[Example]:
     """Examples of every data set with pictures, in both directions, from the first series of its table."""
     examples = []
-    for one in results:
-        if "examples" in one.spec.sections and one.dataset is not None and len(one.dataset.ends) and one.spec.lines:
-            series = one.spec.lines[0]
-            for query_view, database_view in one.directions:
-                examples += _of(one, one.dataset, series, store, query_view, database_view)
+    for on_dataset in results:
+        spec, dataset = on_dataset.spec, on_dataset.dataset
+        if "examples" in spec.sections and dataset is not None and len(dataset.ends) and spec.lines:
+            for direction in on_dataset.directions:
+                examples += _of(spec, dataset, store, *direction)
     return examples
 
 
-def _of(
-    results: Results, dataset: DatasetRecord, series: Series, store: ResultStore, query_view: str, database_view: str
-) -> list[Example]:
-    spec, protocol = results.spec, results.spec.protocols[0]
+def _of(spec: Spec, dataset: DatasetRecord, store: ResultStore, query_view: str, database_view: str) -> list[Example]:
+    series, protocol = spec.lines[0], spec.protocols[0]
     n_bits, seed, stage = max(spec.bits_of(series)), spec.seeds[0], dataset.rows.stage(protocol)
     record = store.get(RunSettings(dataset.fingerprint, series.method, series.params, n_bits, seed, stage))
     if record is None:
@@ -118,26 +110,23 @@ def _of(
     examples = []
     for query, positions in zip(chosen, nearest, strict=True):
         row = int(dataset.query[query])
-        answers = tuple(
+        answers = [
             Answer(_item(dataset, answer, database_view), _share_a_label(dataset, row, answer))
             for answer in map(int, rows[positions])
-        )
-        title = (
-            f"{query_view} finds {database_view}: {series.label}, {n_bits} bits, protocol {protocol}, "
-            f"average precision {scores[query]:.2f}"
-        )
-        truth = _item(dataset, row, database_view)
-        examples.append(Example(_item(dataset, row, query_view), answers, truth, title=title))
+        ]
+        title = f"{query_view} finds {database_view}: {series.label}, {n_bits} bits, protocol {protocol}, "
+        title += f"average precision {scores[query]:.2f}"
+        items = [_item(dataset, row, view) for view in (query_view, database_view)]
+        examples.append(Example(items[0], tuple(answers), items[1], title))
     return examples
 
 
 def _item(dataset: DatasetRecord, row: int, view: str) -> ExampleItem:
     labels = dataset.labels[row]
     columns = np.flatnonzero(labels) if labels.ndim else [labels]
-    shown = tuple(dataset.label_names[int(column)] for column in columns[:MAX_LABELS])
-    if view == "image":
-        return ExampleItem(image=dataset.thumbnail(row), labels=shown)
-    return ExampleItem(text=dataset.texts[row], labels=shown)
+    names = tuple(dataset.label_names[int(column)] for column in columns[:MAX_LABELS])
+    is_image = view == "image"
+    return ExampleItem(dataset.thumbnail(row) if is_image else None, "" if is_image else dataset.texts[row], names)
 
 
 def _share_a_label(dataset: DatasetRecord, a: int, b: int) -> bool:

@@ -9,25 +9,24 @@ from __future__ import annotations
 
 import html
 import io
-import itertools
 import math
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import wraps
-from typing import Any, Literal, ParamSpec, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from fusehash.experiments import significance
-from fusehash.experiments.metrics import CONVERGENCE_BITS, CURVE_BITS, Direction, Results, bits_for
+from fusehash.experiments.metrics import CONVERGENCE_BITS, CURVE_BITS, TOP_N, Direction, Results, bits_for
 from fusehash.experiments.spec import Series
 from fusehash.experiments.tables import MethodKind, Table, arrow, metric_name
 from fusehash.extras import require
 from fusehash.hashers.catalogue import OURS
 from fusehash.views import Floats
 
-P = ParamSpec("P")
 Scale: TypeAlias = Literal["linear", "log", "log2", "ordinal"]
 
 INK, GRID, QUIET = "#1a1b1c", "#c0c1c2", "#8a8b8c"  # stand for colors of the page
@@ -45,8 +44,10 @@ PAGE_COLORS = {
 WIDTH, HEIGHT, FONT = 400.0, 290.0, 9.5  # points
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 LABEL_STEP = 10.5  # between two names at the ends of lines
+MARKERS_PER_LINE = 9  # about
 OVERVIEW_BITS = 64
 SMALL = (285.0, 215.0)
+BAND = " Band: one standard deviation over seeds."
 SYMBOLS = {"lambda": "λ", "gamma_1": "γ₁", "gamma_2": "γ₂", "gamma_3": "γ₃"}
 
 
@@ -94,53 +95,47 @@ class Chart:
     caption: str
 
 
-def styles(lines: Sequence[Series]) -> dict[str, Style]:
-    """label -> how it is drawn: the same in every chart of a page."""
-    return {one.label: style(i, strong=one.method in OURS) for i, one in enumerate(lines)}
+def _chart(results: Results, draw: Callable[..., str], content: Sequence[Any], caption: str, **how: Any) -> list[Chart]:
+    """The chart of these lines or bars; none if there are none."""
+    how["title"] += " (stand-in data)" if results.stand_in else ""
+    return [Chart(draw(content, **how), caption)] if content else []
 
 
 def overview(results: Results, table: Table) -> list[Chart]:
     """MAP bars of every method at one code length, best first, one chart per direction."""
     filled = {b: sum(bool(row.cells[i].values) for row in table.rows()) for i, b in enumerate(table.bits)}
     bits = max(table.bits, key=lambda b: (filled[b], b <= OVERVIEW_BITS, -abs(b - OVERVIEW_BITS)))
-    column = table.bits.index(bits)
     charts = []
     for block in table.blocks:
-        bars = []
-        for row in block.rows:
-            cell = row.cells[column]
-            if cell.values:
-                bars.append(Bar(row.label, cell.mean, cell.std, cell.printed, row.kind, cell.mark))
-        if bars:
-            bars.sort(key=lambda bar: -bar.value)
-            svg = bar_chart(bars, title=f"{block.direction}, {bits} bits{_stand_in(results)}", x_label=_what(results))
-            charts.append(Chart(svg, f"{table.what}, {block.direction}, {bits} bits on {results.name}."))
+        cells = [(row, row.cells[table.bits.index(bits)]) for row in block.rows]
+        bars = [Bar(row.label, c.mean, c.std, c.printed, row.kind, c.mark) for row, c in cells if c.values]
+        bars.sort(key=lambda bar: -bar.value)
+        title = f"{block.direction}, {bits} bits"
+        caption = f"{table.what}, {title} on {results.name}."
+        charts += _chart(results, bar_chart, bars, caption, title=title, x_label=table.what)
     return charts
 
 
 def top_n(results: Results, protocol: str) -> list[Chart]:
     """Precision of the first N, N = 50, 100, ..., 1000."""
 
-    def line(one: Series, look: Style, bits: int, direction: Direction) -> Line | None:
-        values = results.top_n(one, bits, protocol, direction)
+    def line(series: Series, look: Style, bits: int, direction: Direction) -> Line | None:
+        values = results.top_n(series, bits, protocol, direction)
         if values is None:
             return None
-        ranks = results.ranks(protocol, direction)[: values.shape[1]]
-        n = len(ranks)
-        return Line(one.label, ranks, values.mean(axis=0)[:n], look, spread=_spread(values)[:n])
+        spread = values.std(axis=0, ddof=1) if len(values) > 1 else None
+        return Line(series.label, TOP_N[: values.shape[1]], values.mean(axis=0), look, spread)
 
-    text = (
-        "Precision of the first N answers, {direction}, {bits} bits on {name}. Band: one standard deviation over seeds."
-    )
+    text = "Precision of the first N answers, {direction}, {bits} bits on {name}." + BAND
     return _curve_charts(results, line, text, x_label="N", y_label="precision of the first N")
 
 
 def precision_recall(results: Results, protocol: str) -> list[Chart]:
     """Precision against recall for Hamming radius 0, 1, 2, ..."""
 
-    def line(one: Series, look: Style, bits: int, direction: Direction) -> Line | None:
-        curve = results.curve(one, bits, protocol, direction)
-        return None if curve is None else Line(one.label, *curve, look)
+    def line(series: Series, look: Style, bits: int, direction: Direction) -> Line | None:
+        curve = results.curve(series, bits, protocol, direction)
+        return None if curve is None else Line(series.label, *curve, look)
 
     text = "Precision against recall within Hamming radius 0 to {bits}, {direction} on {name}."
     return _curve_charts(results, line, text, x_label="recall", y_label="precision", names="list")
@@ -152,55 +147,48 @@ def _curve_charts(
     """One chart per direction, with a line per series that has one."""
     charts, bits = [], _chart_bits(results, CURVE_BITS)
     for direction in results.directions:
-        lines = [made for one, look in _drawn(results, bits) if (made := line(one, look, bits, direction)) is not None]
-        if lines:
-            svg = line_chart(lines, title=f"{arrow(direction)}, {bits} bits{_stand_in(results)}", **how)
-            charts.append(Chart(svg, text.format(direction=arrow(direction), bits=bits, name=results.name)))
+        lines = [line(series, look, bits, direction) for series, look in _drawn(results, bits)]
+        drawn = [entry for entry in lines if entry is not None]
+        caption = text.format(direction=arrow(direction), bits=bits, name=results.name)
+        charts += _chart(results, line_chart, drawn, caption, title=f"{arrow(direction)}, {bits} bits", **how)
     return charts
 
 
 def convergence(results: Results) -> list[Chart]:
     """The objective after every iteration, divided by the number of training pairs and by its largest value."""
     lines, bits = [], _chart_bits(results, CONVERGENCE_BITS)
-    for one, look in _drawn(results, bits):
-        objectives = [_normalized(values) for values in results.objectives(one, bits) if len(values) > 1]
+    for series, look in _drawn(results, bits):
+        objectives = [values for values in results.objectives(series, bits) if len(values) > 1]
         if objectives:
-            mean = _mean_of_unequal(objectives)
-            lines.append(Line(one.label, list(range(1, len(mean) + 1)), mean, look))
-    if not lines:
-        return []
-    title = f"Objective, {bits} bits{_stand_in(results)}"
-    svg = line_chart(lines, title=title, x_label="iteration", y_label="objective / its largest value")
-    text = (
+            mean = _mean_objective(objectives)
+            lines.append(Line(series.label, range(1, len(mean) + 1), mean, look))
+    caption = (
         f"Objective on {results.name}, {bits} bits, mean over seeds, divided by the number of training pairs and by "
         "its largest value, as in the paper. Objectives of different methods are different functions."
     )
-    return [Chart(svg, text)]
+    labels = {"x_label": "iteration", "y_label": "objective / its largest value"}
+    return _chart(results, line_chart, lines, caption, title=f"Objective, {bits} bits", **labels)
 
 
 def sensitivity(results: Results, protocol: str) -> list[Chart]:
     """MAP against the value of one setting, the others held; one chart per setting, one line per direction and bits."""
-    charts = []
-    groups = dict.fromkeys(one.group for one in results.spec.runs if one.group)
-    for group in groups:
-        points = sorted((one for one in results.spec.runs if one.group == group), key=lambda one: one.x or 0.0)
-        lengths = sorted({b for one in points for b in results.spec.bits_of(one)})
+    charts, metric = [], metric_name(results.spec)
+    for group, points in results.spec.sweeps.items():
+        points = sorted(points, key=lambda series: series.x or 0.0)
+        lengths = sorted({b for series in points for b in results.spec.bits_of(series)})
         lines: list[Line] = []
-        for b in lengths:
-            for direction in results.directions:
-                scores = [(one, results.score(one, b, protocol, direction)) for one in points]
-                values = [(one.x, score) for one, score in scores if one.x is not None and score is not None]
-                if values:
-                    label = arrow(direction) + (f", {b}" if len(lengths) > 1 else "")
-                    y, s = [score.mean for _, score in values], [score.std for _, score in values]
-                    lines.append(Line(label, [x for x, _ in values], y, style(len(lines)), spread=s))
-        if lines:
-            name = SYMBOLS.get(group, group)
-            at = " and ".join(f"{b}" for b in lengths)
-            title = f"{name}, {at} bits{_stand_in(results)}"
-            svg = line_chart(lines, title=title, x_label=name, y_label=_what(results), x_scale="ordinal", size=SMALL)
-            text = f"{_what(results)} on {results.name} for values of {name}, all other settings held."
-            charts.append(Chart(svg, f"{text} Band: one standard deviation over seeds."))
+        for b, direction in product(lengths, results.directions):
+            scores = [(series.x or 0.0, results.score(series, b, protocol, direction)) for series in points]
+            values = [(x, score.mean, score.std) for x, score in scores if score is not None]
+            if values:
+                label = arrow(direction) + (f", {b}" if len(lengths) > 1 else "")
+                x, y, spread = zip(*values, strict=True)
+                lines.append(Line(label, x, y, style(len(lines)), spread))
+        name = SYMBOLS.get(group, group)
+        title = f"{name}, {' and '.join(map(str, lengths))} bits"
+        caption = f"{metric} on {results.name} for values of {name}, all other settings held.{BAND}"
+        how = {"x_label": name, "y_label": metric, "x_scale": "ordinal", "size": SMALL}
+        charts += _chart(results, line_chart, lines, caption, title=title, **how)
     return charts
 
 
@@ -208,96 +196,71 @@ def times(results: Results) -> list[Chart]:
     """Seconds against bits: to fit, and to hash all queries from all their views."""
     if results.dataset is None:
         return []
-    views = results.dataset.views
-    charts = []
-    for title, label in (("Training", "seconds to fit"), ("Queries", "seconds to hash all queries")):
+    views, charts = results.dataset.views, []
+
+    def all_views(series: Series, bits: int) -> Floats:
+        return sum((results.encode_seconds(series, bits, view) for view in views), np.zeros(1))
+
+    for title, label, seconds, rest in (
+        ("Training", "seconds to fit", results.fit_seconds, "."),
+        ("Queries", "seconds to hash all queries", all_views, ", all views together."),
+    ):
         lines = []
-        for one, look in _drawn(results):
-            bits = results.spec.bits_of(one)
-            if title == "Training":
-                seconds = [results.fit_seconds(one, b) for b in bits]
-            else:
-                seconds = [sum((results.encode_seconds(one, b, v) for v in views), np.zeros(1)) for b in bits]
-            means = [float(values.mean()) if len(values) else math.nan for values in seconds]
+        for series, look in _drawn(results):
+            bits = results.spec.bits_of(series)
+            means = [float(values.mean()) if len(values) else math.nan for values in (seconds(series, b) for b in bits)]
             if np.isfinite(means).any():
-                lines.append(Line(one.label, list(bits), means, look))
-        if lines:
-            head = title + _stand_in(results)
-            svg = line_chart(lines, title=head, x_label="bits", y_label=label, x_scale="log2", y_scale="log")
-            text = f"{label.capitalize()} on {results.name}, one core, mean over seeds"
-            charts.append(Chart(svg, text + ("." if title == "Training" else ", all views together.")))
+                lines.append(Line(series.label, bits, means, look))
+        caption = f"{label.capitalize()} on {results.name}, one core, mean over seeds{rest}"
+        how = {"x_label": "bits", "y_label": label, "x_scale": "log2", "y_scale": "log"}
+        charts += _chart(results, line_chart, lines, caption, title=title, **how)
     return charts
 
 
 def ablation(results: Results, protocol: str) -> list[Chart]:
     """MAP of every variant minus that of the whole method, with two standard errors."""
-    lines = results.spec.lines
-    whole = next((one for one in lines if "AGSFH" in (one.label, one.printed) and one.method == "agsfh"), None)
-    if whole is None or len(lines) < 2:
+    lines, metric = results.spec.lines, metric_name(results.spec)
+    whole = next((s for s in lines if "AGSFH" in (s.label, s.printed) and s.method == "agsfh"), None)
+    if whole is None:
         return []
     charts = []
     for direction in results.directions:
         drawn = []
-        for one, look in _drawn(results):
-            points = [] if one is whole else _differences(results, one, whole, protocol, direction)
+        for series, look in _drawn(results):
+            points = []
+            for b in results.spec.bits_of(series) if series is not whole else ():
+                a, w = (results.score(line, b, protocol, direction) for line in (series, whole))
+                if a is not None and w is not None and a.seeds == w.seeds:
+                    comparison = significance.compare(a.per_query, w.per_query)
+                    points.append((b, comparison.difference, 2.0 * comparison.error))
             if points:
-                y, s = [c.difference for _, c in points], [2.0 * c.error for _, c in points]
-                drawn.append(Line(one.label, [b for b, _ in points], y, look, spread=s))
-        if drawn:
-            title = f"{arrow(direction)}, difference to {whole.label}{_stand_in(results)}"
-            svg = line_chart(
-                drawn, title=title, x_label="bits", y_label=f"difference in {_what(results)}", x_scale="log2", zero=True
-            )
-            text = f"{_what(results)} minus that of {whole.label}, {arrow(direction)} on {results.name}."
-            charts.append(Chart(svg, f"{text} Band: two standard errors over queries and seeds."))
+                x, y, spread = zip(*points, strict=True)
+                drawn.append(Line(series.label, x, y, look, spread))
+        title = f"{arrow(direction)}, difference to {whole.label}"
+        caption = f"{metric} minus that of {whole.label}, {arrow(direction)} on {results.name}."
+        caption += " Band: two standard errors over queries and seeds."
+        how = {"x_label": "bits", "y_label": f"difference in {metric}", "x_scale": "log2", "zero": True}
+        charts += _chart(results, line_chart, drawn, caption, title=title, **how)
     return charts
 
 
-def _differences(
-    results: Results, one: Series, whole: Series, protocol: str, direction: Direction
-) -> list[tuple[int, significance.Comparison]]:
-    out = []
-    for b in results.spec.bits_of(one):
-        a, w = results.score(one, b, protocol, direction), results.score(whole, b, protocol, direction)
-        if a is not None and w is not None and a.seeds == w.seeds:
-            out.append((b, significance.compare(a.per_query, w.per_query)))
-    return out
-
-
 def _drawn(results: Results, bits: int | None = None) -> list[tuple[Series, Style]]:
-    """The lines and their styles; with `bits`, those that run with so many."""
-    looks = styles(results.spec.lines)
-    return [(one, looks[one.label]) for one in results.spec.lines if bits is None or bits in results.spec.bits_of(one)]
+    """The lines and their styles, the same in every chart; with `bits`, those that run with so many."""
+    looks = [(series, style(i, strong=series.method in OURS)) for i, series in enumerate(results.spec.lines)]
+    return [(series, look) for series, look in looks if bits is None or bits in results.spec.bits_of(series)]
 
 
 def _chart_bits(results: Results, preferred: int) -> int:
     """The length that a chart of one length shows: the longest of all up to the preferred one."""
-    return max((bits_for(results.spec, one, preferred) for one in results.spec.lines), default=preferred)
+    return max((bits_for(results.spec, series, preferred) for series in results.spec.lines), default=preferred)
 
 
-def _what(results: Results) -> str:
-    return metric_name(results.spec)
-
-
-def _stand_in(results: Results) -> str:
-    return " (stand-in data)" if results.stand_in else ""
-
-
-def _spread(values: Floats) -> Floats:
-    """Standard deviation over seeds; 0 for one seed."""
-    return values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros(values.shape[1])
-
-
-def _normalized(objective: Floats) -> Floats:
-    """Divided by the number of pairs and then by its largest value, the number of pairs cancels."""
-    largest = float(np.abs(objective).max())
-    return objective / largest if largest > 0 else objective
-
-
-def _mean_of_unequal(series: Sequence[Floats]) -> Floats:
-    """The mean over runs; a run that has stopped keeps its last value."""
-    longest = max(len(values) for values in series)
-    return np.mean([np.concatenate([v, np.full(longest - len(v), v[-1])]) for v in series], axis=0)
+def _mean_objective(objectives: Sequence[Floats]) -> Floats:
+    """The mean over runs of the objective divided by its largest value; a run that has stopped keeps its last value."""
+    longest = max(len(values) for values in objectives)
+    padded = np.stack([np.pad(values, (0, longest - len(values)), mode="edge") for values in objectives])
+    largest = np.abs(padded).max(axis=1, keepdims=True)
+    return np.mean(padded / np.where(largest > 0, largest, 1.0), axis=0)
 
 
 # -- how they are drawn ----------------------------------------------------------------------------------------------
@@ -305,30 +268,19 @@ def _mean_of_unequal(series: Sequence[Floats]) -> Floats:
 
 def style(index: int, *, strong: bool = False) -> Style:
     """The style of the index-th line: color, marker and dash turn at different speeds, so that 420 differ."""
-    return Style(
-        COLORS[index % len(COLORS)],
-        MARKERS[index % len(MARKERS)],
-        DASHES[index % len(DASHES)],
-        width=2.3 if strong else 1.4,
-    )
+    color, marker, dash = (values[index % len(values)] for values in (COLORS, MARKERS, DASHES))
+    return Style(color, marker, dash, width=2.3 if strong else 1.4)
 
 
-def _plain(draw: Callable[P, str]) -> Callable[P, str]:
-    """Draw with text as text: no mathematics between dollar signs, no outlines, the same file for the same content."""
-
-    @wraps(draw)
-    def drawn(*args: P.args, **kwargs: P.kwargs) -> str:
-        mpl = require("matplotlib", "Drawing figures")
-        settings = {
-            "text.parse_math": False, "svg.fonttype": "none", "svg.hashsalt": "fusehash", "hatch.linewidth": 0.7,
-        }  # fmt: skip
-        with mpl.rc_context(settings):
-            return draw(*args, **kwargs)
-
-    return drawn
+@contextmanager
+def _text_as_text() -> Iterator[None]:
+    """No mathematics between dollar signs, no outlines, the same file for the same content."""
+    settings = {"text.parse_math": False, "svg.fonttype": "none", "svg.hashsalt": "fusehash", "hatch.linewidth": 0.7}
+    with require("matplotlib", "Drawing figures").rc_context(settings):
+        yield
 
 
-@_plain
+@_text_as_text()
 def line_chart(
     lines: Sequence[Line],
     *,
@@ -337,94 +289,83 @@ def line_chart(
     y_label: str,
     x_scale: Scale = "linear",
     y_scale: Scale = "linear",
-    description: str = "",
-    markers: int = 9,
     zero: bool = False,
     names: Literal["ends", "list"] = "ends",
     size: tuple[float, float] = (WIDTH, HEIGHT),
 ) -> str:
     """Lines with their names at their ends, or in a list next to the plot if all lines end at one point.
 
-    markers : about how many markers a line has
     zero : draw y = 0
     size : in points; smaller charts have larger text on the page
     """
-    lines = [line for line in lines if np.isfinite(np.asarray(line.y, dtype=np.float64)).any()]
+    ticks = sorted({float(x) for line in lines for x in line.x})
+    lines = [_finite(line, ticks if x_scale == "ordinal" else None) for line in lines]
+    lines = [line for line in lines if len(line.x)]
     longest = max((len(line.label) for line in lines), default=0)
     right = (16 if names == "ends" else 38) + min(0.5 * FONT * longest, 0.4 * size[0])
     figure, axes = _axes(*size, left=44, right=right, bottom=36)
     if zero:
         axes.axhline(0.0, color=INK, linewidth=0.9)
     for line in lines:
-        x, y = _points(line)
-        position = np.arange(len(x), dtype=np.float64) if x_scale == "ordinal" else x
-        every = max(1, round(len(x) / markers))
         look = line.style
         if line.spread is not None:
-            s = np.nan_to_num(np.asarray(line.spread, dtype=np.float64)[np.isfinite(np.asarray(line.y, dtype=float))])
-            axes.fill_between(position, y - s, y + s, color=look.color, alpha=0.15, linewidth=0)
+            low, high = np.subtract(line.y, line.spread), np.add(line.y, line.spread)
+            axes.fill_between(line.x, low, high, color=look.color, alpha=0.15, linewidth=0)
         axes.plot(
-            position, y, color=look.color, linestyle=look.dash, linewidth=look.width, marker=look.marker,
-            markersize=4.6, markevery=every, markeredgecolor=look.color, markerfacecolor=look.color,
+            line.x, line.y, color=look.color, linestyle=look.dash, linewidth=look.width, marker=look.marker,
+            markersize=4.6, markevery=max(1, round(len(line.x) / MARKERS_PER_LINE)),
         )  # fmt: skip
-    _scale_axes(axes, lines, x_scale, y_scale)
-    axes.set_xlabel(x_label, color=INK, labelpad=3)
-    axes.set_ylabel(y_label, color=INK, labelpad=3)
-    axes.set_title(title, color=INK, loc="left", fontsize=FONT + 0.5, fontweight="bold", pad=7)
+    _scale_axes(axes, ticks, x_scale, y_scale)
+    _label_axes(axes, title, x_label, y_label)
     if names == "ends":
-        _name_line_ends(axes, lines, x_scale)
+        _name_line_ends(axes, lines)
     elif lines:
         _list_names(axes, lines)
-    return _svg(figure, title, description or f"{y_label} against {x_label}: " + ", ".join(_names(lines)) + ".")
+    return _svg(figure, title, f"{y_label} against {x_label}: {', '.join(line.label for line in lines)}.")
 
 
-@_plain
-def bar_chart(bars: Sequence[Bar], *, title: str, x_label: str, description: str = "", width: float = WIDTH) -> str:
-    """Horizontal bars in the given order, the first on top; a hollow diamond where the paper printed a value."""
+@_text_as_text()
+def bar_chart(bars: Sequence[Bar], *, title: str, x_label: str) -> str:
+    """Horizontal bars in this order, the first on top; a hollow diamond where the paper printed a value."""
     longest = max((len(bar.label) for bar in bars), default=0)
-    left = 10 + min(0.52 * FONT * longest, 0.42 * width)
-    figure, axes = _axes(width, 62 + 15.5 * max(len(bars), 1), left=left, right=44, bottom=34)
-    position = np.arange(len(bars))
-    numbers = [bar.value for bar in bars if math.isfinite(bar.value)] + [bar.printed for bar in bars if bar.printed]
-    top = max(numbers, default=1.0) or 1.0
-    for at, bar in zip(position, bars, strict=True):
-        value = bar.value if math.isfinite(bar.value) else 0.0
+    left = 10 + min(0.52 * FONT * longest, 0.42 * WIDTH)
+    figure, axes = _axes(WIDTH, 62 + 15.5 * max(len(bars), 1), left=left, right=44, bottom=34)
+    for at, bar in enumerate(bars):
+        value, spread = np.nan_to_num([bar.value, bar.spread])
         hollow = bar.kind == "control"
         axes.barh(
             at, value, height=0.68, color="none" if hollow else BAR_COLORS[bar.kind], linewidth=0.8 if hollow else 0,
             edgecolor=BAR_COLORS[bar.kind], hatch="////" if hollow else None,
         )  # fmt: skip
-        if math.isfinite(bar.spread) and bar.spread > 0:
-            axes.errorbar(value, at, xerr=bar.spread, color=INK, linewidth=0.9, capsize=2)
+        if spread > 0:
+            axes.errorbar(value, at, xerr=spread, color=INK, linewidth=0.9, capsize=2)
         if bar.printed is not None:
             axes.plot(bar.printed, at, marker="D", markersize=5, color=INK, markerfacecolor="none", linestyle="none")
-        end = max(value + (bar.spread if math.isfinite(bar.spread) else 0.0), bar.printed or 0.0)
         axes.annotate(
-            f"{bar.value:.3f}" if math.isfinite(bar.value) else "–", (end, at), xytext=(5, 0),
-            textcoords="offset points", va="center", color=INK, fontsize=FONT - 1,
+            f"{bar.value:.3f}" if math.isfinite(bar.value) else "–", (max(value + spread, bar.printed or 0.0), at),
+            xytext=(5, 0), textcoords="offset points", va="center", color=INK, fontsize=FONT - 1,
             fontweight="bold" if bar.mark == "best" else "normal",
         )  # fmt: skip
-    axes.set_yticks(position, [bar.label for bar in bars])
+    axes.set_yticks(range(len(bars)), [bar.label for bar in bars])
     for tick, bar in zip(axes.get_yticklabels(), bars, strict=True):
         tick.set_fontweight("bold" if bar.kind == "ours" else "normal")
     axes.set_ylim(len(bars) - 0.4, -0.6)
-    axes.set_xlim(0, 1.06 * top)
+    shown = [bar for bar in bars if math.isfinite(bar.value)]
+    longest_bar = max([bar.value for bar in shown] + [bar.printed or 0.0 for bar in bars], default=0.0)
+    axes.set_xlim(0, 1.06 * (longest_bar or 1.0))
     axes.grid(visible=False, axis="y")
     axes.tick_params(axis="y", length=0)
-    axes.set_xlabel(x_label, color=INK, labelpad=3)
-    axes.set_title(title, color=INK, loc="left", fontsize=FONT + 0.5, fontweight="bold", pad=6)
-    shown = ", ".join(f"{bar.label} {bar.value:.3f}" for bar in bars if math.isfinite(bar.value))
-    return _svg(figure, title, description or f"{x_label}: {shown}.")
+    _label_axes(axes, title, x_label)
+    return _svg(figure, title, f"{x_label}: {', '.join(f'{bar.label} {bar.value:.3f}' for bar in shown)}.")
 
 
-def _names(lines: Sequence[Line]) -> list[str]:
-    return [line.label for line in lines]
-
-
-def _points(line: Line) -> tuple[Floats, Floats]:
-    x, y = np.asarray(line.x, dtype=np.float64), np.asarray(line.y, dtype=np.float64)
+def _finite(line: Line, ticks: Sequence[float] | None) -> Line:
+    """The line without points that have no value; x becomes the number of a tick where there are ticks."""
+    x = np.asarray(line.x, dtype=np.float64) if ticks is None else np.searchsorted(ticks, line.x).astype(np.float64)
+    y = np.asarray(line.y, dtype=np.float64)
     finite = np.isfinite(y)
-    return x[finite], y[finite]
+    spread = None if line.spread is None else np.nan_to_num(np.asarray(line.spread, dtype=np.float64)[finite])
+    return replace(line, x=x[finite], y=y[finite], spread=spread)
 
 
 def _axes(width: float, height: float, *, left: float, right: float, bottom: float) -> tuple[Any, Any]:
@@ -439,17 +380,18 @@ def _axes(width: float, height: float, *, left: float, right: float, bottom: flo
     axes.set_axisbelow(True)
     axes.grid(visible=True, color=GRID, linewidth=0.6)
     axes.tick_params(colors=INK, labelsize=FONT - 1, length=2.5, color=QUIET)
-    axes.xaxis.label.set_fontsize(FONT)
-    axes.yaxis.label.set_fontsize(FONT)
     return figure, axes
 
 
-def _scale_axes(axes: Any, lines: Sequence[Line], x_scale: Scale, y_scale: Scale) -> None:
-    ticks = sorted({float(x) for line in lines for x in line.x})
-    if x_scale == "log2":
-        axes.set_xscale("log", base=2)
-    elif x_scale == "log":
-        axes.set_xscale("log")
+def _label_axes(axes: Any, title: str, x_label: str, y_label: str = "") -> None:
+    axes.set_title(title, color=INK, loc="left", fontsize=FONT + 0.5, fontweight="bold", pad=7)
+    axes.set_xlabel(x_label, color=INK, fontsize=FONT, labelpad=3)
+    axes.set_ylabel(y_label, color=INK, fontsize=FONT, labelpad=3)
+
+
+def _scale_axes(axes: Any, ticks: Sequence[float], x_scale: Scale, y_scale: Scale) -> None:
+    if x_scale in ("log", "log2"):
+        axes.set_xscale("log", base=2 if x_scale == "log2" else 10)
     if x_scale in ("ordinal", "log2") and ticks:
         axes.set_xticks(range(len(ticks)) if x_scale == "ordinal" else ticks, [_short(tick) for tick in ticks])
         axes.minorticks_off()
@@ -467,18 +409,15 @@ def _short(value: float) -> str:
     return f"{value:g}"
 
 
-def _name_line_ends(axes: Any, lines: Sequence[Line], x_scale: Scale) -> None:
+def _name_line_ends(axes: Any, lines: Sequence[Line]) -> None:
     """Write every name right of the plot, as near to its line's end as the other names allow."""
     axes.get_xlim(), axes.get_ylim()  # settles the limits, which are computed when first read
+    scale, box = 72 / axes.figure.dpi, axes.get_window_extent()
+    edge, low, high = box.x1 * scale, box.y0 * scale, box.y1 * scale
     ends = []
     for line in lines:
-        x, y = _points(line)
-        last = len(x) - 1 if x_scale == "ordinal" else x[-1]
-        pixel = axes.transData.transform((last, y[-1])) * 72 / axes.figure.dpi
-        ends.append((float(pixel[1]), float(pixel[0]), line))
-    box = axes.get_window_extent()
-    scale = 72 / axes.figure.dpi
-    edge, low, high = box.x1 * scale, box.y0 * scale, box.y1 * scale
+        x_point, y_point = axes.transData.transform((line.x[-1], line.y[-1])) * scale
+        ends.append((float(y_point), float(x_point), line))
     ends.sort(key=lambda end: end[0])
     heights = _spread_out([end[0] for end in ends], min(LABEL_STEP, (high - low + 16) / max(len(ends), 1)), low - 4)
     for height, (y_point, x_point, line) in zip(heights, ends, strict=True):
@@ -495,20 +434,19 @@ def _name_line_ends(axes: Any, lines: Sequence[Line], x_scale: Scale) -> None:
 
 def _list_names(axes: Any, lines: Sequence[Line]) -> None:
     """A legend right of the plot."""
-    drawn = [artist for artist in axes.get_lines() if len(artist.get_xdata()) > 0][-len(lines) :]
     legend = axes.legend(
-        drawn, [line.label for line in lines], loc="upper left", bbox_to_anchor=(1.0, 1.03), frameon=False,
-        fontsize=FONT - 1.2, handlelength=2.6, labelspacing=0.35, borderaxespad=0.4,
+        axes.get_lines()[-len(lines) :], [line.label for line in lines], loc="upper left", bbox_to_anchor=(1.0, 1.03),
+        labelcolor=[line.style.color for line in lines], frameon=False, fontsize=FONT - 1.2, handlelength=2.6,
+        labelspacing=0.35, borderaxespad=0.4,
     )  # fmt: skip
     for text, line in zip(legend.get_texts(), lines, strict=True):
-        text.set_color(line.style.color)
         text.set_fontweight("bold" if line.style.width > 2 else "normal")
 
 
 def _spread_out(positions: Sequence[float], step: float, low: float) -> list[float]:
     """The least squares positions in the same order that are at least `step` apart and not below `low`.
 
-    With z_i = place_i - i step this is isotonic regression: neighbors that collide are pooled at their mean.
+    With z_i = position_i - i step this is isotonic regression: neighbors that collide are pooled at their mean.
     """
     groups: list[tuple[float, int]] = []
     for i, position in enumerate(positions):
@@ -516,7 +454,7 @@ def _spread_out(positions: Sequence[float], step: float, low: float) -> list[flo
         while len(groups) > 1 and groups[-2][0] > groups[-1][0]:
             (a, n), (b, m) = groups[-2:]
             groups[-2:] = [((a * n + b * m) / (n + m), n + m)]
-    values = itertools.chain.from_iterable([value] * count for value, count in groups)
+    values = [value for value, count in groups for _ in range(count)]
     return [max(value, low) + i * step for i, value in enumerate(values)]
 
 
@@ -548,6 +486,4 @@ def _page_font(match: re.Match[str]) -> str:
 
 def with_own_ids(svg: str, prefix: str) -> str:
     """The same chart with names of its own, so that several fit on one page."""
-    svg = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', svg)
-    svg = re.sub(r'href="#([^"]+)"', rf'href="#{prefix}-\1"', svg)
-    return re.sub(r"url\(#([^)]+)\)", rf"url(#{prefix}-\1)", svg)
+    return re.sub(r'(\bid="|href="#|url\(#)', rf"\1{prefix}-", svg)

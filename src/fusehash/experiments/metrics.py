@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import permutations
+from itertools import permutations, product
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -27,6 +27,7 @@ Direction: TypeAlias = tuple[str, str]  # query view, database view
 
 TOP_N = tuple(range(50, 1001, 50))
 CURVE_BITS, CONVERGENCE_BITS = 32, 64  # as in the paper's figures, where the specification has them
+NOT_IMPORTABLE = (ImportError, AttributeError, FusehashError)  # of a method of another version of fusehash
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,18 +47,18 @@ class Results:
 
     requested : the data set as the specification names it
     dataset : what the store holds of it; None if it holds no run on it
-    runs : key -> metrics of the run
-    plan : the runs that the specification asks for, with their keys (None: the method cannot be imported)
+    plan : the runs that the specification asks for, with their keys
+    runs : key -> metrics of the run, for those that are in the store
     """
 
     spec: Spec
     requested: DatasetSpec
     dataset: DatasetRecord | None = None
-    runs: Mapping[str, RunMetrics] = field(default_factory=dict)
-    plan: tuple[tuple[Planned, str | None], ...] = ()
+    plan: tuple[tuple[Planned, str], ...] = ()
+    runs: dict[str, RunMetrics] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        return f"Results({self.spec.name} on {self.name}, {len(self.runs)} of {self.n_planned} runs)"
+        return f"Results({self.spec.name} on {self.name}, {len(self.runs)} of {len(self.planned)} runs)"
 
     @property
     def name(self) -> str:
@@ -76,24 +77,23 @@ class Results:
         """Every ordered pair of views."""
         return [] if self.dataset is None else list(permutations(self.dataset.views, 2))
 
+    @cached_property
+    def planned(self) -> dict[str, Planned]:
+        """Every different run that the specification asks for, by its key."""
+        runs: dict[str, Planned] = {}
+        for entry, key in self.plan:
+            runs.setdefault(key, entry)
+        return runs
+
     @property
     def missing(self) -> list[Planned]:
         """Runs that are asked for and not there, each once."""
-        lost = {key or _name(entry): entry for entry, key in self.plan if key is None or key not in self.runs}
-        return list(lost.values())
-
-    @property
-    def n_planned(self) -> int:
-        """How many different runs the specification asks for."""
-        return len({key or _name(entry) for entry, key in self.plan})
+        return [entry for key, entry in self.planned.items() if key not in self.runs]
 
     @cached_property
     def _by_point(self) -> dict[tuple[str, int, int, StageName], RunMetrics]:
-        return {
-            (entry.series.label, entry.settings.n_bits, entry.settings.seed, entry.settings.stage): self.runs[key]
-            for entry, key in self.plan
-            if key is not None and key in self.runs
-        }
+        entries = [(entry.series.label, entry.settings, self.runs[key]) for entry, key in self.plan if key in self.runs]
+        return {(label, run.n_bits, run.seed, run.stage): metrics for label, run, metrics in entries}
 
     def of(self, series: Series, n_bits: int, stage: StageName = "train") -> dict[int, RunMetrics]:
         """seed -> run, for the seeds that are there."""
@@ -112,27 +112,15 @@ class Results:
         runs = self._searches(series, n_bits, search)
         if not runs or self.dataset is None:
             return None
-        return Score(
-            protocol=protocol,
-            query_view=direction[0],
-            database_view=direction[1],
-            seeds=tuple(runs),
-            per_query=np.stack([run.ap[search] for run in runs.values()]),
-            query_rows=self.dataset.query.astype(np.intp),
-            n_database=next(iter(runs.values())).n_items[search],
-        )
+        per_query = np.stack([run.ap[search] for run in runs.values()])
+        n_database = next(iter(runs.values())).n_items[search]
+        return Score(*search, tuple(runs), per_query, self.dataset.query.astype(np.intp), n_database)
 
     def top_n(self, series: Series, n_bits: int, protocol: str, direction: Direction) -> Floats | None:
-        """Precision of the first N (seeds, N) for N in `ranks`; None where there is none."""
+        """Precision (seeds, N) of the first N for N in `TOP_N`, up to the number of items; None without runs."""
         search = (protocol, *direction)
         values = [run.precision[search] for run in self._searches(series, n_bits, search).values() if run.precision]
         return np.stack(values) if values else None
-
-    def ranks(self, protocol: str, direction: Direction) -> list[int]:
-        """The N of `top_n`: up to the size of what is searched."""
-        search = (protocol, *direction)
-        sizes = {run.n_items[search] for run in self.runs.values() if search in run.n_items}
-        return [n for n in TOP_N if n <= min(sizes, default=0)]
 
     def curve(self, series: Series, n_bits: int, protocol: str, direction: Direction) -> tuple[Floats, Floats] | None:
         """Recall and precision by Hamming radius, each the mean over the seeds that retrieve something."""
@@ -140,7 +128,8 @@ class Results:
         curves = [run.curve[search] for run in self._searches(series, n_bits, search).values() if run.curve]
         if not curves:
             return None
-        return _finite_mean([recall for recall, _ in curves]), _finite_mean([precision for _, precision in curves])
+        recall, precision = np.ma.masked_invalid(curves).mean(axis=0).filled(np.nan)
+        return recall, precision
 
     def objectives(self, series: Series, n_bits: int) -> list[Floats]:
         """The objective of every seed, where the method has one."""
@@ -157,38 +146,28 @@ class Results:
 
     def notes(self) -> dict[str, list[str]]:
         """label -> the warnings of its runs, each sentence once."""
-        notes: dict[str, dict[str, None]] = {}
-        for entry, key in self.plan:
-            for sentence in self.runs[key].record.warnings if key is not None and key in self.runs else ():
-                notes.setdefault(entry.series.label, {})[sentence] = None
-        return {label: list(sentences) for label, sentences in notes.items()}
+        runs = [(entry.series.label, self.runs[key].record) for entry, key in self.plan if key in self.runs]
+        return unique((label, sentence) for label, record in runs for sentence in record.warnings)
 
 
 def collect(spec: Spec, store: ResultStore, progress: Progress | None = None) -> list[Results]:
     """Read every run of a specification that is in the store, and compute what its report needs."""
-    plans = []
+    out = []
     for requested in spec.datasets:
         dataset = store.find_dataset(requested.name, requested.options)
-        plan = () if dataset is None else tuple((entry, _key(entry.settings)) for entry in planned(spec, dataset))
-        plans.append((requested, dataset, plan))
-    total = sum(len({key for _, key in plan if key}) for _, _, plan in plans)
-    step = 0
-    out = []
-    for requested, dataset, plan in plans:
-        runs: dict[str, RunMetrics] = {}
-        lost: set[str] = set()
-        for entry, key in plan:
-            if dataset is None or key is None or key in runs or key in lost:
-                continue
-            if progress is not None:
-                progress(step, total, f"{entry.series.label}, {entry.settings.n_bits} bits")
-            step += 1
+        plan = [] if dataset is None else [(entry, _key(entry.settings)) for entry in planned(spec, dataset)]
+        out.append(Results(spec, requested, dataset, tuple(plan)))
+    entries = [(results, *item) for results in out for item in results.planned.items()]
+    for step, (results, key, entry) in enumerate(entries):
+        if progress is not None:
+            progress(step, len(entries), f"{entry.series.label}, {entry.settings.n_bits} bits")
+        try:
             record = store.get(entry.settings)
-            if record is None:
-                lost.add(key)
-            else:
-                runs[key] = measure(record, dataset, spec, curves=_wants_curves(spec, entry))
-        out.append(Results(spec, requested, dataset, runs, plan))
+        except NOT_IMPORTABLE:
+            continue
+        if record is not None and results.dataset is not None:
+            curves = not entry.series.group and entry.settings.n_bits == bits_for(spec, entry.series, CURVE_BITS)
+            results.runs[key] = measure(record, results.dataset, spec, curves=curves)
     return out
 
 
@@ -199,24 +178,22 @@ def measure(record: RunRecord, dataset: DatasetRecord, spec: Spec, *, curves: bo
     precision: dict[Search, Floats] = {}
     curve: dict[Search, tuple[Floats, Floats]] = {}
     ties: Any = spec.ties
-    for protocol in spec.protocols:
-        if dataset.rows.stage(protocol) != record.settings.stage:
+    protocols = [protocol for protocol in spec.protocols if dataset.rows.stage(protocol) == record.settings.stage]
+    for protocol, direction in product(protocols, permutations(dataset.views, 2)):
+        search = (protocol, *direction)
+        try:
+            queries, items, *labels = searched(record, dataset, *search)
+        except DataError:  # the method gave no such codes
             continue
-        for direction in permutations(dataset.views, 2):
-            search = (protocol, *direction)
-            try:
-                queries, items, query_labels, item_labels = searched(record, dataset, protocol, *direction)
-            except DataError:  # the method gave no such codes
-                continue
-            labels = (query_labels, item_labels)
-            ap[search] = METRICS["map"].compute(queries, items, labels, k=spec.k, ties=ties)
-            n_items[search] = len(items)
-            ranks = [n for n in TOP_N if n <= len(items)]
-            if curves and "topn" in spec.sections and ranks:
-                precision[search] = METRICS["precision"].compute(queries, items, labels, n=ranks, ties=ties)
-            if curves and "pr" in spec.sections:
-                points = METRICS["precision_recall"].compute(queries, items, labels, n_bits=record.settings.n_bits)
-                curve[search] = points.recall, points.precision
+        codes = (queries, items, tuple(labels))
+        ap[search] = METRICS["map"].compute(*codes, k=spec.k, ties=ties)
+        n_items[search] = len(items)
+        ranks = [n for n in TOP_N if n <= len(items)]
+        if curves and "topn" in spec.sections and ranks:
+            precision[search] = METRICS["precision"].compute(*codes, n=ranks, ties=ties)
+        if curves and "pr" in spec.sections:
+            points = METRICS["precision_recall"].compute(*codes, n_bits=record.settings.n_bits)
+            curve[search] = points.recall, points.precision
     return RunMetrics(ap, n_items, precision, curve, replace(record, codes={}))
 
 
@@ -226,25 +203,17 @@ def bits_for(spec: Spec, series: Series, preferred: int) -> int:
     return max((b for b in have if b <= preferred), default=have[0])
 
 
-def _wants_curves(spec: Spec, entry: Planned) -> bool:
-    return not entry.series.group and entry.settings.n_bits == bits_for(spec, entry.series, CURVE_BITS)
-
-
-def _key(settings: RunSettings) -> str | None:
+def _key(settings: RunSettings) -> str:
+    """The key of a run; a description if its method cannot be imported."""
     try:
         return settings.key
-    except (ImportError, AttributeError, FusehashError):  # a method of another version of fusehash
-        return None
+    except NOT_IMPORTABLE:
+        return json.dumps([settings.method, settings.params, settings.n_bits, settings.seed, settings.stage])
 
 
-def _name(entry: Planned) -> str:
-    """Tells runs without a key apart."""
-    settings = entry.settings
-    return json.dumps([settings.method, settings.params, settings.n_bits, settings.seed, settings.stage])
-
-
-def _finite_mean(values: list[Floats]) -> Floats:
-    """The mean over the first axis of what is not NaN; NaN if nothing is."""
-    stacked = np.stack(values)
-    count = np.isfinite(stacked).sum(axis=0)
-    return np.divide(np.nansum(stacked, axis=0), count, out=np.full(count.shape, np.nan), where=count > 0)
+def unique(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """First -> the seconds of its pairs, each once."""
+    groups: dict[str, list[str]] = {}
+    for first, second in dict.fromkeys(pairs):
+        groups.setdefault(first, []).append(second)
+    return groups

@@ -6,7 +6,7 @@ who leads, by how much and how sure that is, are computed too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import count
@@ -20,10 +20,10 @@ from fusehash.evaluation import PROTOCOLS
 from fusehash.experiments import figures, significance, tables
 from fusehash.experiments.examples import Example
 from fusehash.experiments.figures import Chart
-from fusehash.experiments.metrics import Results, collect
+from fusehash.experiments.metrics import Results, collect, unique
 from fusehash.experiments.spec import Spec, shipped
 from fusehash.experiments.store import ResultStore, now, slug
-from fusehash.experiments.tables import MethodKind, Table, TableRow, kind_of, metric_name
+from fusehash.experiments.tables import Cell, MethodKind, Table, kind_of, metric_name
 from fusehash.extras import require
 from fusehash.files import write_atomically
 from fusehash.parameters import Progress
@@ -38,19 +38,11 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 @dataclass(frozen=True)
 class Panel:
-    """What one protocol shows."""
+    """One protocol of the report on one data set."""
 
     protocol: str
-    sentence: str
     table: Table
     finding: Finding | None
-    leader: str
-    against_paper: str
-    overview: list[Chart]
-    top_n: list[Chart]
-    curves: list[Chart]
-    sensitivity: list[Chart]
-    ablation: list[Chart]
 
 
 @dataclass(frozen=True)
@@ -59,13 +51,6 @@ class Section:
 
     results: Results
     panels: list[Panel]
-    convergence: list[Chart]
-    times: list[Chart]
-    time_tables: list[Table]
-    notes: dict[str, list[str]]
-    facts: list[tuple[str, str]]
-    n_missing: int
-    n_planned: int
 
 
 def terminal_table(spec: Spec, store: ResultStore, *, results: Sequence[Results] | None = None) -> Group:
@@ -74,12 +59,10 @@ def terminal_table(spec: Spec, store: ResultStore, *, results: Sequence[Results]
     from rich.text import Text
 
     parts: list[Any] = []
-    for one in collect(spec, store) if results is None else results:
-        parts += [tables.rich_table(table) for table in _tables(one)]
-        sentence = _missing_sentence(one, store)
-        if sentence:
-            parts.append(Text(sentence))
-    if any(section in spec.sections for section in ("map", "ablation")):
+    for on_dataset in collect(spec, store) if results is None else results:
+        parts += [tables.rich_table(table) for table in _tables(on_dataset)]
+        parts += [Text(sentence) for sentence in _missing(on_dataset, store)]
+    if {"map", "ablation"} & set(spec.sections):
         parts.append(Text(significance.SENTENCE, style="dim"))
     return Group(*parts)
 
@@ -105,22 +88,19 @@ def write_report(
     results : what `collect` returned, where it was called before
     examples : retrieval examples for the page
     """
-    unknown = [name for name in formats if name not in FORMATS]
-    if unknown or not formats:
+    if not formats or not set(formats) <= set(FORMATS):
         raise ParameterError("write_report", "formats", f"some of {', '.join(FORMATS)}", list(formats))
     if out.exists() and not out.is_dir():
         raise DataError(f"The folder of a report must be a folder. '{out}' is a file.")
     results = list(collect(spec, store, progress) if results is None else results)
-    if not any(one.runs for one in results):
-        command = _run_command(spec, store, stand_in=False)
-        raise DataError(
-            f"A report needs stored runs. None of {spec.name} is in '{store.folder}'; to compute them: {command}"
-        )
+    if not any(on_dataset.runs for on_dataset in results):
+        problem = f"A report needs stored runs. None of {spec.name} is in '{store.folder}'"
+        raise DataError(f"{problem}; to compute them: {_run_command(spec, store, stand_in=False)}")
     out.mkdir(parents=True, exist_ok=True)
     make: dict[str, Callable[[], str]] = {
         "html": lambda: html_page(spec, store, results, examples),
         "csv": lambda: tables.csv_text(results),
-        "latex": lambda: tables.latex_text([table for one in results for table in _tables(one)]),
+        "latex": lambda: tables.latex_text([table for on_dataset in results for table in _tables(on_dataset)]),
     }
     written = []
     for i, name in enumerate(dict.fromkeys(formats)):
@@ -142,31 +122,29 @@ def html_page(spec: Spec, store: ResultStore, results: Sequence[Results], exampl
     def svg(chart: Chart) -> Markup:
         return Markup(figures.with_own_ids(chart.svg, f"c{next(numbers)}"))
 
-    sections = [_section(one) for one in results]
-    absent = [section for section in sections if section.results.dataset is None]
-    return (
-        environment()
-        .get_template("report.html")
-        .render(
-            spec=spec,
-            metric=metric_name(spec),
-            sections=[section for section in sections if section.results.dataset is not None],
-            absent=absent,
-            summary=[
-                sentence
-                for one in sections
-                for sentence in summary(one.results, {p.protocol: p.finding for p in one.panels if p.finding})
-            ],
-            examples=Markup(render_examples(examples)) if examples else "",
-            marks=significance.SENTENCE,
-            run_command=_run_command(spec, store, stand_in=any(one.stand_in for one in results)),
-            report_command=f"fusehash bench report {_name(spec)} --results {store.folder.name}",
-            made=now()[:16].replace("T", " "),
-            svg=svg,
-            protocols=PROTOCOLS,
-            dash=tables.NONE,
-        )
+    sections = [_section(on_dataset) for on_dataset in results]
+    template = environment().get_template("report.html")
+    page = template.render(
+        spec=spec,
+        metric=metric_name(spec),
+        sections=[section for section in sections if section.results.dataset is not None],
+        absent=[section for section in sections if section.results.dataset is None],
+        summary=[sentence for section in sections for sentence in summary(section)],
+        examples=Markup(render_examples(examples)) if examples else "",
+        marks=significance.SENTENCE,
+        run_command=_run_command(spec, store, stand_in=any(on_dataset.stand_in for on_dataset in results)),
+        report_command=f"fusehash bench report {_name(spec)} --results {store.folder.name}",
+        made=now()[:16].replace("T", " "),
+        svg=svg,
+        figures=figures,
+        protocols=PROTOCOLS,
+        against_paper=against_paper,
+        facts=_facts,
+        panel_sentence=panel_sentence,
+        time_tables=_time_tables,
+        dash=tables.NONE,
     )
+    return str(page)
 
 
 @cache
@@ -184,16 +162,10 @@ def render_examples(examples: Sequence[Example]) -> str:
     return str(environment().get_template("examples.html").render(examples=examples))
 
 
-# -- parts -----------------------------------------------------------------------------------------------------------
-
-
 def _tables(results: Results) -> list[Table]:
     """The tables that the specification's sections ask for."""
-    if results.dataset is None:
-        return []
-    out = []
-    if {"map", "ablation"} & set(results.spec.sections):
-        out += [tables.map_table(results, protocol) for protocol in results.spec.protocols]
+    has_map = results.dataset is not None and {"map", "ablation"} & set(results.spec.sections)
+    out = [tables.map_table(results, protocol) for protocol in results.spec.protocols] if has_map else []
     return out + _time_tables(results)
 
 
@@ -204,54 +176,18 @@ def _time_tables(results: Results) -> list[Table]:
 
 
 def _section(results: Results) -> Section:
-    sections = results.spec.sections
-    has_data = results.dataset is not None
-    return Section(
-        results=results,
-        panels=[_panel(results, protocol) for protocol in results.spec.protocols] if has_data else [],
-        convergence=figures.convergence(results) if "convergence" in sections else [],
-        times=figures.times(results) if "times" in sections else [],
-        time_tables=[tables.fit_table(results), tables.encode_table(results)]
-        if "times" in sections and has_data
-        else [],
-        notes=results.notes(),
-        facts=_facts(results),
-        n_missing=len(results.missing),
-        n_planned=results.n_planned,
-    )
-
-
-def _panel(results: Results, protocol: str) -> Panel:
-    sections = results.spec.sections
-    table = tables.map_table(results, protocol)
-    finding = find_leader(table)
-    by_half = results.dataset is not None and not results.dataset.rows.new.size
-    return Panel(
-        protocol=protocol,
-        sentence=PROTOCOLS[protocol].database_rule(by_half=by_half),
-        table=table,
-        finding=finding,
-        leader=panel_sentence(finding, metric_name(results.spec)),
-        against_paper=against_paper(table),
-        overview=figures.overview(results, table),
-        top_n=figures.top_n(results, protocol) if "topn" in sections else [],
-        curves=figures.precision_recall(results, protocol) if "pr" in sections else [],
-        sensitivity=figures.sensitivity(results, protocol) if "sensitivity" in sections else [],
-        ablation=figures.ablation(results, protocol) if "ablation" in sections else [],
-    )
+    protocols = () if results.dataset is None else results.spec.protocols
+    by_protocol = [(protocol, tables.map_table(results, protocol)) for protocol in protocols]
+    return Section(results, [Panel(protocol, table, find_leader(table)) for protocol, table in by_protocol])
 
 
 def _facts(results: Results) -> list[tuple[str, str]]:
     """What a reader needs to check or repeat the numbers."""
     data, spec = results.dataset, results.spec
-    if data is None:
-        return []
+    assert data is not None
     runs = [run.record for run in results.runs.values()]
-    versions: dict[str, dict[str, None]] = {}
-    for run in runs:
-        for name, value in run.versions.items():
-            versions.setdefault(name, {})[value] = None
-    made = sorted(run.created[:10] for run in runs if run.created)
+    versions = unique((name, value) for run in runs for name, value in run.versions.items())
+    made = sorted({run.created[:10] for run in runs if run.created}) or [tables.NONE]
     features = ", ".join(f"{view} {n:,}" for view, n in data.n_features.items())
     return [
         ("data set", f"{results.name}: {data.n_rows:,} pairs; features: {features}"),
@@ -259,20 +195,19 @@ def _facts(results: Results) -> list[tuple[str, str]]:
         ("split", f"{data.split}; {data.train.size:,} training pairs, {data.query.size:,} queries"),
         ("measure", f"{metric_name(spec)}, ties: {spec.ties}"),
         ("seeds", ", ".join(map(str, spec.seeds))),
-        ("runs", f"{results.n_planned - len(results.missing):,} of {results.n_planned:,}"),
-        ("computed", f"{made[0]} to {made[-1]}" if made and made[0] != made[-1] else made[0] if made else tables.NONE),
+        ("runs", f"{len(results.runs):,} of {len(results.planned):,}"),
+        ("computed", " to ".join(dict.fromkeys((made[0], made[-1])))),
         ("versions", "; ".join(f"{name} {', '.join(values)}" for name, values in versions.items())),
     ]
 
 
-def _missing_sentence(results: Results, store: ResultStore) -> str:
+def _missing(results: Results, store: ResultStore) -> list[str]:
+    """A sentence about missing runs, if there are any."""
     command = _run_command(results.spec, store, stand_in=results.stand_in)
     if results.dataset is None:
-        return f"No runs on {results.requested.name} are in {store.folder}. To compute them: {command}"
-    missing = len(results.missing)
-    if not missing:
-        return ""
-    return f"{missing:,} of {results.n_planned:,} runs are missing. To complete them: {command}"
+        return [f"No runs on {results.requested.name} are in {store.folder}. To compute them: {command}"]
+    counts = f"{len(results.missing):,} of {len(results.planned):,} runs are missing"
+    return [f"{counts}. To complete them: {command}"] if results.missing else []
 
 
 def _name(spec: Spec) -> str:
@@ -280,62 +215,53 @@ def _name(spec: Spec) -> str:
 
 
 def _run_command(spec: Spec, store: ResultStore, *, stand_in: bool) -> str:
-    return f"fusehash bench run {_name(spec)} --data DATA --out {store.folder.name}" + (
-        " --stand-in" if stand_in else ""
-    )
-
-
-# -- findings --------------------------------------------------------------------------------------------------------
+    option = " --stand-in" if stand_in else ""
+    return f"fusehash bench run {_name(spec)} --data DATA --out {store.folder.name}{option}"
 
 
 @dataclass(frozen=True)
 class Finding:
     """Who leads under one protocol: the line with the highest mean over all columns that every line has.
 
-    above : by how much over the next line (None: there is none); control, above_control : the best control, likewise
+    means : of all lines, the highest first
+    next, control : the best of the other lines, and of the other lines that are controls; None if there is none
     n_best, n_columns : in how many columns the leader is separable from every other line
     """
 
+    means: dict[str, float]
     leader: str
     kind: MethodKind
-    value: float
     next: str | None
-    above: float | None
     control: str | None
-    above_control: float | None
     n_best: int
     n_columns: int
+
+    def above(self, other: str) -> float:
+        """By how much the leader is above another line."""
+        return self.means[self.leader] - self.means[other]
 
 
 def find_leader(table: Table) -> Finding | None:
     """Who has the highest mean over the columns that every line with results has."""
-    lines: dict[str, list[TableRow]] = {}
+    cells: dict[str, list[Cell]] = {}
     for row in table.rows():
         if row.series is not None:
-            lines.setdefault(row.label, []).append(row)
-    lines = {label: rows for label, rows in lines.items() if any(cell.values for row in rows for cell in row.cells)}
-    columns = [
-        (b, i)
-        for b in range(len(table.blocks))
-        for i in range(len(table.bits))
-        if all(rows[b].cells[i].values for rows in lines.values())
-    ]
-    if not lines or not columns:
+            cells.setdefault(row.label, []).extend(row.cells)
+    cells = {label: line for label, line in cells.items() if any(cell.values for cell in line)}
+    columns = [column for column in zip(*cells.values(), strict=True) if all(cell.values for cell in column)]
+    if not columns:
         return None
-    means = {label: float(np.mean([rows[b].cells[i].mean for b, i in columns])) for label, rows in lines.items()}
+    means = dict(zip(cells, np.mean([[cell.mean for cell in column] for column in columns], axis=0), strict=True))
     order = sorted(means, key=lambda label: -means[label])
-    leader = order[0]
-    controls = [label for label in order if lines[label][0].kind == "control" and label != leader]
-    best = sum(lines[leader][b].cells[i].mark == "best" for b, i in columns)
+    kinds = {row.label: row.kind for row in table.rows()}
+    position = list(cells).index(order[0])
     return Finding(
-        leader=leader,
-        kind=lines[leader][0].kind,
-        value=means[leader],
-        next=order[1] if len(order) > 1 else None,
-        above=means[leader] - means[order[1]] if len(order) > 1 else None,
-        control=controls[0] if controls else None,
-        above_control=means[leader] - means[controls[0]] if controls else None,
-        n_best=best,
+        means={label: float(means[label]) for label in order},
+        leader=order[0],
+        kind=kinds[order[0]],
+        next=next(iter(order[1:]), None),
+        control=next((label for label in order[1:] if kinds[label] == "control"), None),
+        n_best=sum(column[position].mark == "best" for column in columns),
         n_columns=len(columns),
     )
 
@@ -359,21 +285,22 @@ def against_paper(table: Table) -> str:
     )
 
 
-def summary(results: Results, findings: Mapping[str, Finding]) -> list[str]:
-    """Sentences for the top of the page; findings : protocol -> the leader under it."""
-    data, spec = results.dataset, results.spec
-    if data is None:
+def summary(section: Section) -> list[str]:
+    """Sentences for the top of the page."""
+    results, spec = section.results, section.results.spec
+    if results.dataset is None:
         return []
-    lines = [one for one in spec.lines if any(results.of(one, b) for b in spec.bits_of(one))]
-    controls = sum(kind_of(one) == "control" for one in lines)
+    lines = [series for series in spec.lines if any(results.of(series, b) for b in spec.bits_of(series))]
+    controls = sum(kind_of(series) == "control" for series in lines)
     counts = [_counted(len(lines) - controls, "method")] + ([_counted(controls, "control")] if controls else [])
     first = (
-        f"{_listed(counts)} on {results.name}: {_counted(data.query.size, 'query', 'queries')}, "
+        f"{_listed(counts)} on {results.name}: {_counted(results.dataset.query.size, 'query', 'queries')}, "
         f"{_counted(len(spec.seeds), 'seed')}, {_listed([str(b) for b in spec.bits])} bits."
     )
     by_leader: dict[str, list[tuple[str, Finding]]] = {}
-    for protocol, finding in findings.items():
-        by_leader.setdefault(finding.leader, []).append((protocol, finding))
+    for panel in section.panels:
+        if panel.finding is not None:
+            by_leader.setdefault(panel.finding.leader, []).append((panel.protocol, panel.finding))
     return [first, *(leader_sentence(pairs, metric_name(spec)) for pairs in by_leader.values())]
 
 
@@ -382,31 +309,32 @@ def leader_sentence(findings: Sequence[tuple[str, Finding]], metric: str) -> str
     first = findings[0][1]
     kind = {"control": ", a control,", "supervised": ", which learns from labels,"}.get(first.kind, "")
     text = f"{first.leader}{kind} has the highest mean {metric} under {_listed([protocol for protocol, _ in findings])}"
-    margins = [one.above_control for _, one in findings if one.above_control is not None]
+    margins = [f"{finding.above(finding.control):.3f}" for _, finding in findings if finding.control is not None]
     if first.kind == "control":
         text += ", where no method beats it"
     elif margins:
-        low, high = f"{min(margins):.3f}", f"{max(margins):.3f}"
+        low, high = min(margins, key=float), max(margins, key=float)
         text += f", {low if low == high else f'{low} to {high}'} above the best control"
     if first.next is None:
         return text + "."
-    n_best, n_columns = (sum(getattr(one, name) for _, one in findings) for name in ("n_best", "n_columns"))
+    n_best, n_columns = (sum(getattr(finding, name) for _, finding in findings) for name in ("n_best", "n_columns"))
     return f"{text}; the test confirms that it leads in {n_best} of {_counted(n_columns, 'column')}."
 
 
 def panel_sentence(finding: Finding | None, metric: str) -> str:
     """Who leads under one protocol, and by how much."""
-    if finding is None or finding.next is None or finding.above is None:
+    if finding is None or finding.next is None:
         return ""
-    text = f"Mean {metric} over {_counted(finding.n_columns, 'column')}: {finding.leader} {finding.value:.3f}, "
-    text += f"{finding.above:.3f} above the next, {finding.next}"
-    if finding.control is not None and finding.above_control is not None and finding.control != finding.next:
-        text += f", and {finding.above_control:.3f} above the best control, {finding.control}"
+    mean = f"{finding.leader} {finding.means[finding.leader]:.3f}"
+    text = f"Mean {metric} over {_counted(finding.n_columns, 'column')}: {mean}, "
+    text += f"{finding.above(finding.next):.3f} above the next, {finding.next}"
+    if finding.control is not None and finding.control != finding.next:
+        text += f", and {finding.above(finding.control):.3f} above the best control, {finding.control}"
     return text + "."
 
 
 def _listed(words: Sequence[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
 def _counted(n: int, word: str, words: str = "") -> str:

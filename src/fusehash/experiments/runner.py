@@ -10,7 +10,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from fusehash.datasets import PairedDataset, PhotoDataset, load, make_paired
 from fusehash.datasets.loading import BENCHMARKS
 from fusehash.errors import DataError, FusehashWarning
 from fusehash.evaluation.protocols import ProtocolRows, StageCodes, fit_rows
-from fusehash.experiments.spec import DatasetSpec, Planned, Series, Spec, planned
+from fusehash.experiments.spec import DatasetSpec, Planned, Spec, planned
 from fusehash.experiments.store import DatasetRecord, ResultStore, RunRecord, RunSettings, now, versions
 from fusehash.experiments.workers import work_through
 from fusehash.numerics.parallel import n_cores
@@ -122,11 +122,12 @@ def run(
         runs: dict[str, Planned] = {}
         for entry in planned(spec, record):
             runs.setdefault(entry.settings.key, entry)
-        missing = [entry for entry in runs.values() if again or not store.has(entry.settings)]
+        missing = [entry for entry in runs.values() if again or store.get(entry.settings) is None]
         reused += len(runs) - len(missing)
-        jobs += [_Job(entry, source, record.name) for entry in longest_first(missing)]
-    watch = _Watch(len(jobs), reused, min(workers or n_cores(), max(len(jobs), 1)), progress)
-    with closing(work_through(jobs, Bench, (store.folder,), watch.n_workers, watch.begin)) as outcomes:
+        jobs += [_Job(entry.series.label, entry.settings, source, record.name) for entry in longest_first(missing)]
+    watch = _Watch(len(jobs), reused, progress)
+    n_workers = min(workers or n_cores(), max(len(jobs), 1))
+    with closing(work_through(jobs, Bench, (store.folder,), n_workers, watch.begin)) as outcomes:
         for outcome in outcomes:
             watch.end(outcome.job, outcome.error)
     return Summary(watch.computed, reused, tuple(watch.failed), time.monotonic() - started)
@@ -136,10 +137,10 @@ def find_source(spec: DatasetSpec, folder: Path | None, *, stand_in: bool) -> So
     """The data set, or its stand-in if `stand_in` and the data set is missing."""
     benchmark = BENCHMARKS.get(spec.name.lower())
     if benchmark is None:
-        where = Path(spec.name) if folder is None else folder / spec.name
+        where = (folder or Path()) / spec.name
         exists, looked_for = where.exists() or spec.name == "paired", f"there is no {where}"
     else:
-        where = folder if folder is not None else Path(os.environ.get("FUSEHASH_DATA", "."))
+        where = folder or Path(os.environ.get("FUSEHASH_DATA", "."))
         there = {file.name.lower() for file in where.iterdir()} if where.is_dir() else set()
         exists = where.is_file() or any(file.lower() in there for file in benchmark.files)
         looked_for = f"{where} holds none of {', '.join(benchmark.files)}"
@@ -154,9 +155,9 @@ def find_source(spec: DatasetSpec, folder: Path | None, *, stand_in: bool) -> So
 def describe(source: Source) -> DatasetRecord:
     """Load a data set and return what metrics need of it."""
     dataset = source.load()
+    labels = dataset.labels
     if dataset.views.present:
         raise DataError(f"Every view of {dataset.name} must be present in every row here. Some are missing.")
-    labels = dataset.labels
     if labels is None:
         raise DataError(f"Experiments need labels to know what is relevant. Data set '{dataset.name}' has none.")
     return DatasetRecord(
@@ -197,29 +198,21 @@ def longest_first(runs: Iterable[Planned]) -> list[Planned]:
 
 @dataclass(frozen=True)
 class _Job:
-    planned: Planned
+    label: str
+    settings: RunSettings
     source: Source
     dataset: str
 
-    @property
-    def series(self) -> Series:
-        return self.planned.series
-
-    @property
-    def settings(self) -> RunSettings:
-        return self.planned.settings
-
     def __str__(self) -> str:
-        return f"{self.series.label} {self.settings.n_bits} bits, seed {self.settings.seed}"
+        return f"{self.label} {self.settings.n_bits} bits, seed {self.settings.seed}"
 
 
 class _Watch:
     """Counts finished and running jobs, and estimates the time that is left."""
 
-    def __init__(self, total: int, reused: int, n_workers: int, progress: Callable[[RunState], None] | None) -> None:
+    def __init__(self, total: int, reused: int, progress: Callable[[RunState], None] | None) -> None:
         self.computed = 0
         self.failed: list[Failure] = []
-        self.n_workers = n_workers
         self._total, self._reused, self._progress = total, reused, progress
         self._running: list[_Job] = []
         self._started = time.monotonic()
@@ -231,23 +224,20 @@ class _Watch:
 
     def end(self, job: _Job, error: str | None) -> None:
         self._running.remove(job)
-        failure = None
         if error is None:
             self.computed += 1
+            self._report()
         else:
-            s = job.settings
-            failure = Failure(job.series.label, s.n_bits, s.seed, s.stage, job.dataset, error)
-            self.failed.append(failure)
-        self._report(failure)
+            run = job.settings
+            self.failed.append(Failure(job.label, run.n_bits, run.seed, run.stage, job.dataset, error))
+            self._report(self.failed[-1])
 
     def _report(self, failure: Failure | None = None) -> None:
-        if self._progress is None:
-            return
-        done = self.computed + len(self.failed)
-        each = (time.monotonic() - self._started) / done if done else None
-        left = None if each is None else each * (self._total - done)
-        running = tuple(str(job) for job in self._running)
-        self._progress(RunState(done, self._total, self._reused, running, left, failure))
+        if self._progress is not None:
+            done = self.computed + len(self.failed)
+            left = (time.monotonic() - self._started) / done * (self._total - done) if done else None
+            running = tuple(str(job) for job in self._running)
+            self._progress(RunState(done, self._total, self._reused, running, left, failure))
 
 
 class Bench:
@@ -255,8 +245,7 @@ class Bench:
 
     def __init__(self, folder: Path) -> None:
         self._store = ResultStore(folder)
-        self._source: Source | None = None
-        self._dataset: PairedDataset | None = None
+        self._loaded: tuple[Source, PairedDataset] | None = None
         self._warm: set[str] = set()
 
     def __call__(self, job: _Job) -> None:
@@ -270,24 +259,20 @@ class Bench:
         self._store.put(record)
 
     def _load(self, job: _Job) -> PairedDataset:
-        if self._dataset is None or self._source != job.source:
-            self._dataset = None  # free the old one before loading the new one
-            with warnings.catch_warnings():  # the planning process has shown them already
-                warnings.simplefilter("ignore", FusehashWarning)
-                dataset = job.source.load()
-            if dataset.fingerprint != job.settings.dataset:
-                raise DataError(f"The data set {dataset.name} changed while it was used. Run the command again.")
-            self._source, self._dataset = job.source, dataset
-        return self._dataset
+        if self._loaded is not None and self._loaded[0] == job.source:
+            return self._loaded[1]
+        self._loaded = None  # free the old one before loading the new one
+        with warnings.catch_warnings():  # the planning process has shown them already
+            warnings.simplefilter("ignore", FusehashWarning)
+            dataset = job.source.load()
+        if dataset.fingerprint != job.settings.dataset:
+            raise DataError(f"The data set {dataset.name} changed while it was used. Run the command again.")
+        self._loaded = job.source, dataset
+        return dataset
 
 
 def compute(settings: RunSettings, dataset: PairedDataset, *, warm_up: bool = False) -> RunRecord:
-    """Fit once and encode everything that any protocol searches.
-
-    Parameters
-    ----------
-    warm_up : fit a few rows before, so that times do not contain imports and compilation
-    """
+    """Fit once and encode everything that protocols search; `warm_up` compiles first, so that times exclude it."""
     model = _model(settings)
     if warm_up:
         _warm_up(settings, dataset)
@@ -325,10 +310,8 @@ def _model(settings: RunSettings) -> Any:
 
 def _warm_up(settings: RunSettings, dataset: PairedDataset) -> None:
     some = dataset.train[:WARM_UP_ROWS]
-    with warnings.catch_warnings():
+    # An error means settings that need more rows than these; the run itself reports real errors.
+    with warnings.catch_warnings(), suppress(Exception):
         warnings.simplefilter("ignore")
-        try:
-            model = _model(settings).fit(dataset.views.rows(some), dataset.labels[some])
-            model.encode_fused(dataset.views.rows(some[:1]))
-        except Exception:  # settings that need more rows than these; the run itself reports real errors
-            return
+        model = _model(settings).fit(dataset.views.rows(some), dataset.labels[some])
+        model.encode_fused(dataset.views.rows(some[:1]))

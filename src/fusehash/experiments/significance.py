@@ -21,11 +21,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fusehash.errors import DataError
+from fusehash.views import Floats
 
-Floats: TypeAlias = NDArray[np.float64]
 Mark: TypeAlias = Literal["best", "shared", ""]
 
 ALPHA = 0.05
@@ -47,20 +46,16 @@ class Comparison:
 
 def compare(first: Any, second: Any) -> Comparison:
     """Compare two (seeds, queries) tables of average precision, paired by seed and by query."""
-    A, B = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
-    if A.shape != B.shape or A.ndim != 2 or A.size == 0:
-        raise DataError(f"Both scores must be tables (seeds, queries) of one shape. Got {A.shape} and {B.shape}.")
-    difference, error, p = _paired_test((A - B)[None])
-    return Comparison(float(difference[0]), float(error[0]), float(p[0]))
+    A, B = _stack([first, second])
+    return Comparison(*(float(values[0]) for values in _paired_test((A - B)[None])))
 
 
 def holm(p_values: Any) -> Floats:
     """Holm's correction: sorted p-values times m, m - 1, ..., 1, made to rise, at most 1."""
     p = np.asarray(p_values, dtype=np.float64)
     order = np.argsort(p, kind="stable")
-    adjusted = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)), 1.0)
     out = np.empty_like(p)
-    out[order] = adjusted
+    out[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)), 1.0)
     return out
 
 
@@ -79,12 +74,8 @@ def marks(columns: Mapping[str, Any], alpha: float = ALPHA) -> dict[str, Mark]:
     others = [i for i in range(len(names)) if i != best]
     adjusted = holm(_paired_test(scores[best] - scores[others])[2])
     level = [names[i] for i, p in zip(others, adjusted, strict=True) if not p < alpha]
-    if not level:
-        out[names[best]] = "best"
-        return out
-    for name in (names[best], *level):
-        out[name] = "shared"
-    return out
+    out[names[best]] = "shared" if level else "best"
+    return out | dict.fromkeys(level, "shared")
 
 
 def _stack(tables: Sequence[Any]) -> Floats:

@@ -17,8 +17,9 @@ paper: 1                                              the printed table to compa
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -107,25 +108,23 @@ class Spec:
     paper: int | None
 
     @property
-    def dataset(self) -> DatasetSpec:
-        """The data set, or the first of several."""
-        return self.datasets[0]
-
-    @property
     def lines(self) -> tuple[Series, ...]:
         """The lines of tables: everything but the points of sweeps."""
         return tuple(series for series in self.runs if not series.group)
+
+    @property
+    def sweeps(self) -> dict[str, list[Series]]:
+        """The points of every sweep, by the setting that it changes."""
+        points = (series for series in self.runs if series.group)
+        return {group: list(series) for group, series in groupby(points, key=lambda series: series.group)}
 
     def bits_of(self, series: Series) -> tuple[int, ...]:
         """The code lengths that a series runs with."""
         return series.bits or self.bits
 
-    def points(self) -> Iterator[tuple[Series, int, int]]:
+    def points(self) -> list[tuple[Series, int, int]]:
         """Every (series, bits, seed)."""
-        for series in self.runs:
-            for n_bits in self.bits_of(series):
-                for seed in self.seeds:
-                    yield series, n_bits, seed
+        return [(series, b, seed) for series in self.runs for b in self.bits_of(series) for seed in self.seeds]
 
     def narrowed(self, only: Sequence[str] = (), bits: Sequence[int] = (), n_seeds: int | None = None) -> Spec:
         """The same with some methods (by name or label), some bits, the first seeds."""
@@ -135,10 +134,10 @@ class Spec:
         _among("--bits", bits, sorted({b for series in self.runs for b in self.bits_of(series)}), self.name)
         if n_seeds is not None and not 1 <= n_seeds <= len(self.seeds):
             raise DataError(f"{self.name} has {len(self.seeds)} seeds. Got {n_seeds} instead.")
-        runs = [one for one in self.runs if not chosen or {one.label.lower(), one.method.lower()} & chosen]
+        runs = [series for series in self.runs if not chosen or {series.label.lower(), series.method} & chosen]
         if bits:
-            runs = [replace(one, bits=tuple(b for b in self.bits_of(one) if b in bits)) for one in runs]
-            runs = [one for one in runs if one.bits]
+            runs = [replace(series, bits=tuple(b for b in self.bits_of(series) if b in bits)) for series in runs]
+            runs = [series for series in runs if series.bits]
         if not runs:
             raise DataError(f"Nothing of {self.name} is left with these methods and bits.")
         left = tuple(b for b in self.bits if not bits or b in bits) or tuple(sorted({b for r in runs for b in r.bits}))
@@ -174,9 +173,8 @@ def load_spec(name_or_path: str | Path) -> Spec:
     name = str(name_or_path)
     file = SHIPPED / f"{name}.yaml" if name in shipped() else Path(name_or_path)
     if not file.is_file():
-        raise DataError(
-            f"A specification must be a file, or one of {', '.join(shipped())}. Got {name!r}, which is neither."
-        )
+        names = ", ".join(shipped())
+        raise DataError(f"A specification must be a file, or one of {names}. Got {name!r}, which is neither.")
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -189,25 +187,21 @@ def load_spec(name_or_path: str | Path) -> Spec:
 def parse_spec(content: Any, name: str) -> Spec:
     """A specification from plain dictionaries and lists."""
     entries = _mapping(content, KEYS, f"The specification {name}", needed=("title", "dataset", "bits"))
-    runs = [_series(entry, name) for entry in _list(entries.get("methods", []), "methods", name)]
+    methods, datasets = entries.get("methods") or [], entries["dataset"]
+    runs = [_series(entry, name) for entry in _list(methods, "methods", name)] if methods else []
     runs += _sweep(entries["sweep"], name) if "sweep" in entries else []
     if not runs:
         raise DataError(f"The specification {name} must list 'methods', or a 'sweep'. It has neither.")
     labels = [series.label for series in runs]
-    if len(set(labels)) < len(labels):
-        twice = next(label for label in labels if labels.count(label) > 1)
-        raise DataError(f"Labels of the specification {name} must differ. Got {twice!r} twice.")
-    datasets = entries["dataset"] if isinstance(entries["dataset"], list) else [entries["dataset"]]
-    if not datasets:
-        raise DataError(f"The specification {name} must name a data set. The list is empty.")
+    twice = [label for label in labels if labels.count(label) > 1]
+    if twice:
+        raise DataError(f"Labels of the specification {name} must differ. Got {twice[0]!r} twice.")
+    datasets = _list(datasets if isinstance(datasets, list) else [datasets], "dataset", name)
     seeds, k = entries.get("seeds", 5), entries.get("k", 50)
     ties, paper = entries.get("ties", "expected"), entries.get("paper")
     if not isinstance(seeds, list):
         seeds = list(range(_number(seeds, "seeds", integer(1, why=", or a list of seeds"), name)))
     _among("ties", [ties], TIES, name)
-    if paper is not None:
-        _number(paper, "paper", integer(1), name)
-        _among("paper", [paper], PAPER_TABLES, name)
     return Spec(
         name=name,
         title=_line(entries["title"], "title", name),
@@ -220,37 +214,29 @@ def parse_spec(content: Any, name: str) -> Spec:
         k=None if k in (None, "all") else _number(k, "k", integer(1, why=", or all"), name),
         ties=ties,
         sections=_names(entries.get("sections", ["map"]), "sections", SECTIONS, name),
-        paper=paper,
+        paper=None if paper is None else _number(paper, "paper", integer(1, max(PAPER_TABLES)), name),
     )
 
 
 def _series(entry: Any, name: str) -> Series:
     what = f"A method of {name}"
     entries = {"method": entry} if isinstance(entry, str) else _mapping(entry, METHOD_KEYS, what, needed=("method",))
-    method = _method(entries["method"], name)
-    params = _params(method, entries.get("params") or {}, name)
+    method, params, bits = _method(entries, name)
     title = hashers.info(method).title
-    return Series(
-        label=str(entries.get("label") or title),
-        method=method,
-        params=params,
-        printed=str(entries.get("printed", "" if params else title) or ""),
-        bits=_bits(entries["bits"], name) if "bits" in entries else (),
-    )
+    printed = entries.get("printed", "" if params else title) or ""
+    return Series(str(entries.get("label") or title), method, params, printed=str(printed), bits=bits)
 
 
 def _sweep(entry: Any, name: str) -> list[Series]:
     """One series for every value of every swept setting; the others are held."""
     entries = _mapping(entry, SWEEP_KEYS, f"The sweep of {name}", needed=("method", "over"))
-    method = _method(entries["method"], name)
-    params = _params(method, entries.get("params") or {}, name)
-    bits = _bits(entries["bits"], name) if "bits" in entries else ()
+    method, params, bits = _method(entries, name)
     if not isinstance(entries["over"], dict) or not entries["over"]:
         raise DataError(f"The sweep of {name} must name settings and their values. Got {entries['over']!r} instead.")
     points = []
     for group, values in entries["over"].items():
         param = SYMBOLS.get(method, {}).get(str(group), str(group))
-        _params(method, {param: None}, name)
+        _check_params(method, {param: None}, name)
         for value in _list(values, f"values of {group}", name):
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise DataError(f"Values of the swept '{group}' in {name} must be numbers. Got {value!r} instead.")
@@ -265,31 +251,27 @@ def _dataset(entry: Any, name: str) -> DatasetSpec:
     if not isinstance(entries.get("name"), str):
         raise DataError(f"{what} must have a 'name'. It has: {', '.join(entries) or 'nothing'}.")
     for key, function in (("options", load), ("stand_in", make_paired)):
-        allowed = [word for word in inspect.signature(function).parameters if word not in ("name", "path")]
+        allowed = [param for param in inspect.signature(function).parameters if param not in ("name", "path")]
         _mapping(entries.get(key) or {}, allowed, f"'{key}' of data set {entries['name']} in {name}")
     return DatasetSpec(entries["name"], dict(entries.get("options") or {}), entries.get("stand_in"))
 
 
-def _method(method: Any, name: str) -> str:
+def _method(entries: dict[str, Any], name: str) -> tuple[str, dict[str, Any], tuple[int, ...]]:
+    """The method, settings and bits of an entry."""
+    method, params = entries["method"], entries.get("params") or {}
     if method not in hashers.names():
         raise DataError(f"Methods of {name} must be among {', '.join(hashers.names())}. Got {method!r} instead.")
-    return str(method)
-
-
-def _params(method: str, params: Any, name: str) -> dict[str, Any]:
-    if not isinstance(params, dict):
-        raise DataError(f"'params' of {method} in {name} must be names and values. Got {params!r} instead.")
     if params:  # without any, the class need not be imported
-        cls = hashers.get(method)
-        for param in params:
-            if param in cls.REMOVED:
-                raise DataError(f"'params' of {method} in {name} has no key {param!r} any more: {cls.REMOVED[param]}.")
-        allowed = [param for param in cls._get_param_names() if param not in NOT_SETTINGS]
-        _mapping(params, allowed, f"'params' of {method} in {name}")
-    return dict(params)
+        _check_params(method, params, name)
+    return method, dict(params), _bits(entries["bits"], name) if "bits" in entries else ()
 
 
-# -- values ----------------------------------------------------------------------------------------------------------
+def _check_params(method: str, params: Any, name: str) -> None:
+    cls, what = hashers.get(method), f"'params' of {method} in {name}"
+    allowed = [param for param in cls._get_param_names() if param not in NOT_SETTINGS]
+    for param in _mapping(params, [*allowed, *cls.REMOVED], what):
+        if param in cls.REMOVED:
+            raise DataError(f"{what} has no key {param!r} any more: {cls.REMOVED[param]}.")
 
 
 def _bits(values: Any, name: str) -> tuple[int, ...]:
@@ -297,9 +279,7 @@ def _bits(values: Any, name: str) -> tuple[int, ...]:
 
 
 def _numbers(values: Any, what: str, rule: Rule, name: str) -> tuple[int, ...]:
-    if not isinstance(values, list) or not values:
-        raise DataError(f"'{what}' of {name} must be a list of numbers. Got {values!r} instead.")
-    return tuple(dict.fromkeys(_number(value, what, rule, name) for value in values))
+    return tuple(dict.fromkeys(_number(value, what, rule, name) for value in _list(values, what, name)))
 
 
 def _number(value: Any, what: str, rule: Rule, name: str) -> int:
@@ -310,8 +290,6 @@ def _number(value: Any, what: str, rule: Rule, name: str) -> int:
 
 def _names(values: Any, what: str, allowed: Sequence[str], name: str) -> tuple[str, ...]:
     _among(what, _list(values, what, name), allowed, name)
-    if not values:
-        raise DataError(f"'{what}' of {name} must not be empty.")
     return tuple(dict.fromkeys(values))
 
 
@@ -321,7 +299,7 @@ def _line(value: Any, what: str, name: str) -> str:
     return " ".join(str(value).split())
 
 
-def _mapping(entries: Any, allowed: Iterable[str], what: str, needed: Sequence[str] = ()) -> dict[str, Any]:
+def _mapping(entries: Any, allowed: Sequence[str], what: str, needed: Sequence[str] = ()) -> dict[str, Any]:
     if not isinstance(entries, dict):
         raise DataError(f"{what} must be a list of keys and values. Got {entries!r} instead.")
     for key in entries:
@@ -334,8 +312,8 @@ def _mapping(entries: Any, allowed: Iterable[str], what: str, needed: Sequence[s
 
 
 def _list(values: Any, what: str, name: str) -> list[Any]:
-    if not isinstance(values, list):
-        raise DataError(f"'{what}' of {name} must be a list. Got {values!r} instead.")
+    if not isinstance(values, list) or not values:
+        raise DataError(f"'{what}' of {name} must be a list that is not empty. Got {values!r} instead.")
     return values
 
 

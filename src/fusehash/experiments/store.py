@@ -217,8 +217,8 @@ def searched(
     for name, expected in zip(names, rows, strict=True):
         if name not in record.codes:
             raise DataError(f"The run must hold the codes '{name}'. It holds: {', '.join(record.codes)}.")
-        if len(record.codes[name]) != len(expected):
-            n_codes = len(record.codes[name])
+        n_codes = len(record.codes[name])
+        if n_codes != len(expected):
             raise DataError(f"The codes '{name}' must be of {len(expected)} rows. Got {n_codes} instead.")
     return record.codes[names[0]], record.codes[names[1]], dataset.labels[rows[0]], dataset.labels[rows[1]]
 
@@ -242,8 +242,6 @@ class ResultStore:
     def __repr__(self) -> str:
         return f"ResultStore('{self.folder}')"
 
-    # -- runs ----------------------------------------------------------------------------------------------------
-
     def put(self, record: RunRecord) -> None:
         """Write a run; an earlier one of the same settings stays until the new one is complete."""
         arrays = {f"codes/{name}": codes for name, codes in record.codes.items()}
@@ -257,19 +255,13 @@ class ResultStore:
 
     def get(self, settings: RunSettings) -> RunRecord | None:
         """The run with these settings, or None."""
-        path = self._run_file(settings)
-        record = None if path is None else self._run(path)
+        in_format_1 = [f"{key[:2]}/{key}.safetensors" for key in (settings.key, settings.format_1_key)]
+        files = [*self.folder.glob(f"runs/*/{settings.file_name}"), *(self.folder / "runs" / n for n in in_format_1)]
+        record = next((self._run(file) for file in files if file.is_file()), None)
         return record if record is not None and record.settings.key == settings.key else None
 
-    def has(self, settings: RunSettings) -> bool:
-        """Whether there is an intact run with these settings."""
-        return self.get(settings) is not None
-
     def __iter__(self) -> Iterator[RunRecord]:
-        for path in self._run_files():
-            record = self._run(path)
-            if record is not None:
-                yield record
+        yield from (record for record in map(self._run, self._run_files()) if record is not None)
 
     def __len__(self) -> int:
         return len(self._run_files())
@@ -279,18 +271,13 @@ class ResultStore:
         if content is None:
             return None
         facts, arrays = content
-        codes = {name.removeprefix("codes/"): array for name, array in arrays.items() if name.startswith("codes/")}
-        return RunRecord(codes=codes, objective=arrays.get("objective"), **facts)
+        objective = arrays.pop("objective", None)
+        codes = {name.removeprefix("codes/"): array for name, array in arrays.items()}
+        return RunRecord(codes=codes, objective=objective, **facts)
 
     def _run_files(self) -> list[Path]:
         files = self.folder.glob("runs/*/*.safetensors")
         return sorted(file for file in files if re.fullmatch("(.+-[0-9a-f]{8}|[0-9a-f]{64})", file.stem))
-
-    def _run_file(self, settings: RunSettings) -> Path | None:
-        """The file of a run in the folder of any data set, or under its key (format 1)."""
-        named_by_key = (f"{key[:2]}/{key}.safetensors" for key in (settings.key, settings.format_1_key))
-        files = [*self.folder.glob(f"runs/*/{settings.file_name}"), *(self.folder / "runs" / n for n in named_by_key)]
-        return next((file for file in files if file.is_file()), None)
 
     def _folder_of(self, fingerprint: str) -> Path:
         """The folder of the runs on a data set, named after it."""
@@ -298,8 +285,6 @@ class ResultStore:
             dataset = self._dataset(fingerprint)
             self._subfolders[fingerprint] = fingerprint[:12] if dataset is None else slug(dataset.name)
         return self.folder / "runs" / self._subfolders[fingerprint]
-
-    # -- data sets -----------------------------------------------------------------------------------------------
 
     def put_dataset(self, record: DatasetRecord) -> None:
         """Write the labels and rows of a data set."""
@@ -319,7 +304,7 @@ class ResultStore:
     def datasets(self) -> list[DatasetRecord]:
         """Every data set, the last used first."""
         files = sorted(self.folder.glob("datasets/*.safetensors"))
-        records = [self._dataset(file.stem) for file in files if re.fullmatch("[0-9a-f]{64}", file.stem)]
+        records = (self._dataset(file.stem) for file in files if re.fullmatch("[0-9a-f]{64}", file.stem))
         return sorted((record for record in records if record is not None), key=lambda record: record.created)[::-1]
 
     def find_dataset(self, source: str, options: dict[str, Any]) -> DatasetRecord | None:
@@ -335,10 +320,8 @@ class ResultStore:
         return self.folder / "datasets" / f"{fingerprint}.safetensors"
 
     def _read(self, path: Path, kind: FileFormat) -> tuple[dict[str, Any], Arrays] | None:
-        if not path.is_file():
-            return None
         try:
-            return _read(path, kind)
+            return _read(path, kind) if path.is_file() else None
         except ModelFileError:
             if path not in self._damaged:
                 self._damaged.add(path)
@@ -391,12 +374,8 @@ def versions() -> dict[str, str]:
     from fusehash.version import __version__
 
     packages = {name: version(name) for name in ("numpy", "scipy", "numba")}
-    return {
-        "fusehash": __version__,
-        **packages,
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-    }
+    system = {"python": platform.python_version(), "platform": platform.platform()}
+    return {"fusehash": __version__, **packages, **system}
 
 
 def now() -> str:

@@ -10,7 +10,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,6 +23,7 @@ from fusehash.errors import ParameterError
 from fusehash.evaluation import METRICS, PROTOCOLS, Score
 from fusehash.experiments import significance
 from fusehash.experiments.metrics import Direction, Results
+from fusehash.experiments.significance import Mark
 from fusehash.experiments.spec import PAPER_TABLES, Series, Spec
 from fusehash.hashers.catalogue import OURS
 from fusehash.views import Floats
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 MethodKind: TypeAlias = Literal["ours", "method", "supervised", "control"]
+Seconds: TypeAlias = Callable[[Series, int, str], Floats]  # of a series, bits and view; one per seed
+Values: TypeAlias = Mapping[int, Iterable[float]]  # bits -> values per seed
+Printed: TypeAlias = Mapping[str, Mapping[int, float]]  # method -> bits -> number in the paper
 PUBLISHED = Path(__file__).parent / "published"
 NONE = "–"
 # Protocols whose numbers can be held against printed ones.
@@ -42,17 +46,9 @@ CSV_COLUMNS = (
 )  # fmt: skip
 
 
-# -- what the paper prints -------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class PublishedRow:
-    """One method on one data set in one direction.
-
-    dataset : as `datasets.load` calls it; direction : "image->text", "text->image", or "" (training times)
-    method : as printed
-    values : bits -> number as printed; bold : the bits at which it is printed in bold
-    """
+    """One method on one data set ("" as direction: training times); bold : the bits at which it is printed in bold."""
 
     dataset: str
     direction: str
@@ -65,25 +61,10 @@ class PublishedRow:
 class PublishedTable:
     """A printed table. quantity : "MAP", "training seconds" or "testing seconds"."""
 
-    number: int
     title: str
     quantity: str
-    datasets: tuple[str, ...]
     bits: tuple[int, ...]
     rows: tuple[PublishedRow, ...]
-
-    @property
-    def methods(self) -> tuple[str, ...]:
-        """The methods in printed order."""
-        return tuple(dict.fromkeys(row.method for row in self.rows))
-
-    def value(self, method: str, bits: int, direction: str = "", dataset: str | None = None) -> float | None:
-        """One printed number; None where the table has none. The data set may be left out if there is only one."""
-        name = dataset or self.datasets[0]
-        for row in self.rows:
-            if (row.method, row.direction, row.dataset) == (method, direction, name):
-                return row.values.get(bits)
-        return None
 
 
 @cache
@@ -92,15 +73,11 @@ def published(table: int) -> PublishedTable:
     if table not in PAPER_TABLES:
         raise ParameterError("published", "table", "a number from 1 to 7", table)
     content = json.loads((PUBLISHED / f"table{table}.json").read_text(encoding="utf-8"))
-    bits = tuple(content["bits"])
-    rows = []
+    bits, rows = content["bits"], []
     for entry in content["rows"]:
-        values = dict(zip(bits, entry["values"], strict=True))
-        rows.append(PublishedRow(entry["dataset"], entry["direction"], entry["method"], values, tuple(entry["bold"])))
-    return PublishedTable(table, content["title"], content["quantity"], tuple(content["datasets"]), bits, tuple(rows))
-
-
-# -- tables ----------------------------------------------------------------------------------------------------------
+        values = dict(zip(bits, entry.pop("values"), strict=True))
+        rows.append(PublishedRow(values=values, bold=tuple(entry.pop("bold")), **entry))
+    return PublishedTable(content["title"], content["quantity"], tuple(bits), tuple(rows))
 
 
 @dataclass(frozen=True)
@@ -113,7 +90,7 @@ class Cell:
     values: tuple[float, ...] = ()
     n_seeds: int = 0
     printed: float | None = None
-    mark: significance.Mark = ""
+    mark: Mark = ""
 
     @property
     def mean(self) -> float:
@@ -183,23 +160,20 @@ class Table:
         return f"{value:.0f}" if value >= 100 else f"{value:#.3g}" if value >= 0.001 else f"{value:.1e}"
 
 
-# -- what is in them -------------------------------------------------------------------------------------------------
-
-
 def metric_name(spec: Spec) -> str:
     """MAP@50, or MAP where the whole database counts."""
     return METRICS["map"].title(spec.k)
 
 
 def arrow(direction: Direction) -> str:
-    return f"{direction[0]} → {direction[1]}"
+    return " → ".join(filter(None, direction))
 
 
 def kind_of(series: Series) -> MethodKind:
     """How a method is drawn and named."""
-    kind = hashers.info(series.method).kind
     if series.method in OURS:
         return "ours"
+    kind = hashers.info(series.method).kind
     return "method" if kind == "unsupervised" else kind
 
 
@@ -208,65 +182,69 @@ def map_table(results: Results, protocol: str, lines: Sequence[Series] | None = 
 
     lines : other lines, such as the points of a sweep, then without further printed rows
     """
-    spec = results.spec
+    spec, metric = results.spec, metric_name(results.spec)
     whole, lines = lines is None, spec.lines if lines is None else lines
-    bits = _all_bits(spec, lines)
-    paper = _paper(spec, "MAP", results) if protocol in COMPARABLE else None
+    bits, listed = _all_bits(spec, lines), {line.printed for line in lines}
     blocks = []
     for direction in results.directions:
-        columns = [{one.label: results.score(one, b, protocol, direction) for one in lines} for b in bits]
-        marks = [_marks(column, len(spec.seeds)) for column in columns]
+        printed = _printed(results, "MAP", direction) if protocol in COMPARABLE else {}
+        scores = {b: {line.label: results.score(line, b, protocol, direction) for line in lines} for b in bits}
+        marks = {b: _marks(column, len(spec.seeds)) for b, column in scores.items()}
         rows = []
-        for one in lines:
-            cells = []
-            for b, column, mark in zip(bits, columns, marks, strict=True):
-                score = column[one.label]
-                n_seeds = len(spec.seeds) if b in spec.bits_of(one) else 0
-                printed = None if paper is None else _printed(paper, one.printed, b, direction, results)
-                values = () if score is None else tuple(float(value) for value in score.values)
-                cells.append(Cell(values, n_seeds, printed, mark.get(one.label, "")))
-            rows.append(TableRow(one.label, kind_of(one), tuple(cells), one))
-        rows += _printed_only(paper, lines, bits, direction, results) if whole else []
+        for line in lines:
+            values = {b: () if (score := scores[b][line.label]) is None else score.values for b in bits}
+            rows.append(_row(spec, line, values, printed, {b: marks[b].get(line.label, "") for b in bits}))
+        for name, numbers in printed.items() if whole else ():
+            if name not in listed and not numbers.keys().isdisjoint(bits):
+                rows.append(TableRow(name, "method", tuple(Cell(printed=numbers.get(b)) for b in bits)))
         blocks.append(TableBlock(arrow(direction), tuple(rows)))
-    title = f"{metric_name(spec)} on {results.name}, protocol {protocol}"
-    return Table(title, results.name, metric_name(spec), bits, tuple(blocks), protocol)
+    title = f"{metric} on {results.name}, protocol {protocol}"
+    return Table(title, results.name, metric, bits, tuple(blocks), protocol)
 
 
 def fit_table(results: Results) -> Table:
     """Seconds to fit all training rows."""
-    spec, bits = results.spec, _all_bits(results.spec, results.spec.lines)
-    paper = _paper(spec, "training seconds", results)
-    rows = []
-    for one in spec.lines:
-        cells = tuple(_time_cell(results.fit_seconds(one, b), paper, one, b, ("", ""), results) for b in bits)
-        rows.append(TableRow(one.label, kind_of(one), cells, one))
-    title = f"Training time in seconds on {results.name}"
-    return Table(title, results.name, "training seconds", bits, (TableBlock("", tuple(rows)),), digits=3, marked=False)
+    title, seconds = "Training time in seconds", lambda line, b, _: results.fit_seconds(line, b)
+    return _time_table(results, title, "training seconds", [("", "")], seconds, digits=3)
 
 
 def encode_table(results: Results) -> Table:
     """Seconds to hash all queries."""
-    spec, bits = results.spec, _all_bits(results.spec, results.spec.lines)
-    paper = _paper(spec, "testing seconds", results)
+    title, seconds = "Seconds to hash all queries", results.encode_seconds
+    return _time_table(results, title, "testing seconds", results.directions, seconds, digits=4)
+
+
+def _time_table(
+    results: Results, title: str, what: str, directions: Sequence[Direction], seconds: Seconds, digits: int
+) -> Table:
+    lines, bits = results.spec.lines, _all_bits(results.spec, results.spec.lines)
     blocks = []
-    for direction in results.directions:
-        rows = []
-        for one in spec.lines:
-            cells = tuple(
-                _time_cell(results.encode_seconds(one, b, direction[0]), paper, one, b, direction, results)
-                for b in bits
-            )
-            rows.append(TableRow(one.label, kind_of(one), cells, one))
+    for direction in directions:
+        printed = _printed(results, what, direction)
+        values = [{b: seconds(line, b, direction[0]) for b in bits} for line in lines]
+        rows = [_row(results.spec, line, row, printed) for line, row in zip(lines, values, strict=True)]
         blocks.append(TableBlock(arrow(direction), tuple(rows)))
-    title = f"Seconds to hash all queries on {results.name}"
-    return Table(title, results.name, "testing seconds", bits, tuple(blocks), marked=False)
+    title = f"{title} on {results.name}"
+    return Table(title, results.name, what, bits, tuple(blocks), digits=digits, marked=False)
+
+
+def _row(
+    spec: Spec, line: Series, values: Values, printed: Printed, marks: Mapping[int, Mark] | None = None
+) -> TableRow:
+    """A line of the specification; `values` and `marks` are by bits."""
+    cells = []
+    for b, per_seed in values.items():
+        n_seeds = len(spec.seeds) if b in spec.bits_of(line) else 0
+        mark = "" if marks is None else marks.get(b, "")
+        cells.append(Cell(tuple(map(float, per_seed)), n_seeds, printed.get(line.printed, {}).get(b), mark))
+    return TableRow(line.label, kind_of(line), tuple(cells), line)
 
 
 def _all_bits(spec: Spec, lines: Sequence[Series]) -> tuple[int, ...]:
-    return tuple(sorted({b for one in lines for b in spec.bits_of(one)}))
+    return tuple(sorted({b for line in lines for b in spec.bits_of(line)}))
 
 
-def _marks(column: dict[str, Score | None], n_seeds: int) -> dict[str, significance.Mark]:
+def _marks(column: dict[str, Score | None], n_seeds: int) -> dict[str, Mark]:
     """Marks of one column, among the rows that have runs; nobody leads while a row lacks some of its seeds."""
     scores = {label: score for label, score in column.items() if score is not None}
     if any(len(score.seeds) < n_seeds for score in scores.values()):
@@ -274,37 +252,13 @@ def _marks(column: dict[str, Score | None], n_seeds: int) -> dict[str, significa
     return significance.marks({label: score.per_query for label, score in scores.items()})
 
 
-def _paper(spec: Spec, quantity: str, results: Results) -> PublishedTable | None:
-    table = None if spec.paper is None else published(spec.paper)
-    fits = table is not None and table.quantity == quantity and results.requested.name in table.datasets
-    return table if fits else None
-
-
-def _printed(paper: PublishedTable, name: str, bits: int, direction: Direction, results: Results) -> float | None:
-    return paper.value(name, bits, "->".join(direction).strip("->"), results.requested.name) if name else None
-
-
-def _printed_only(
-    paper: PublishedTable | None, lines: Sequence[Series], bits: Sequence[int], direction: Direction, results: Results
-) -> list[TableRow]:
-    names = [] if paper is None else [name for name in paper.methods if name not in {one.printed for one in lines}]
-    rows = []
-    for name in names:
-        values = [_printed(paper, name, b, direction, results) for b in bits]  # type: ignore[arg-type]
-        if any(value is not None for value in values):
-            rows.append(TableRow(name, "method", tuple(Cell(printed=value) for value in values)))
-    return rows
-
-
-def _time_cell(
-    seconds: Floats, paper: PublishedTable | None, one: Series, bits: int, direction: Direction, results: Results
-) -> Cell:
-    printed = None if paper is None else _printed(paper, one.printed, bits, direction, results)
-    n_seeds = len(results.spec.seeds) if bits in results.spec.bits_of(one) else 0
-    return Cell(tuple(float(value) for value in seconds), n_seeds, printed)
-
-
-# -- for the terminal ------------------------------------------------------------------------------------------------
+def _printed(results: Results, quantity: str, direction: Direction) -> Printed:
+    """The numbers of the printed table of the specification, if it has this quantity on this data set."""
+    table = None if results.spec.paper is None else published(results.spec.paper)
+    if table is None or table.quantity != quantity:
+        return {}
+    key = (results.requested.name, "->".join(filter(None, direction)))
+    return {row.method: row.values for row in table.rows if (row.dataset, row.direction) == key}
 
 
 def rich_table(table: Table) -> RichTable:
@@ -319,10 +273,10 @@ def rich_table(table: Table) -> RichTable:
     for block in table.blocks:
         if block.direction:
             out.add_row(Text(block.direction, style="bold"))
-        for i, row in enumerate(block.rows):
+        for row in block.rows:
             name = Text(row.label, style="dim" if row.kind == "control" or row.series is None else "")
-            texts = [_rich_cell(table, cell) for cell in row.cells]
-            out.add_row(name, *texts, end_section=i == len(block.rows) - 1)
+            out.add_row(name, *(_rich_cell(table, cell) for cell in row.cells))
+        out.add_section()
     return out
 
 
@@ -344,9 +298,6 @@ def _short(number: str) -> str:
     return number[1:] if number.startswith("0.") else number
 
 
-# -- CSV -------------------------------------------------------------------------------------------------------------
-
-
 def csv_text(all_results: Sequence[Results]) -> str:
     """One tidy row per data set, line, protocol, direction and bits; sweeps included."""
     buffer = io.StringIO()
@@ -354,58 +305,56 @@ def csv_text(all_results: Sequence[Results]) -> str:
     writer.writeheader()
     for results in all_results:
         for protocol in results.spec.protocols:
-            tables = [map_table(results, protocol)]
-            groups = dict.fromkeys(one.group for one in results.spec.runs if one.group)
-            tables += [
-                map_table(results, protocol, [one for one in results.spec.runs if one.group == group])
-                for group in groups
-            ]
-            for table in tables:
-                writer.writerows(_csv_rows(results, table))
+            for lines in (None, *results.spec.sweeps.values()):
+                writer.writerows(_csv_rows(results, map_table(results, protocol, lines)))
     return buffer.getvalue()
 
 
 def _csv_rows(results: Results, table: Table) -> Iterable[dict[str, Any]]:
-    spec, dataset = results.spec, results.dataset
     for direction, block in zip(results.directions, table.blocks, strict=True):
         for row in block.rows:
             for b, cell in zip(table.bits, row.cells, strict=True):
-                one = row.series
-                score = None if one is None else results.score(one, b, table.protocol, direction)
-                encode = () if one is None else results.encode_seconds(one, b, direction[0])
-                fit = () if one is None else results.fit_seconds(one, b)
-                yield {
+                entry = {
                     "dataset": results.name,
-                    "data_hash": "" if dataset is None else dataset.fingerprint,
+                    "data_hash": "" if results.dataset is None else results.dataset.fingerprint,
                     "stand_in": int(results.stand_in),
                     "label": row.label,
-                    "method": "" if one is None else one.method,
-                    "params": "" if one is None else json.dumps(one.params, sort_keys=True),
-                    "group": "" if one is None else one.group,
-                    "x": "" if one is None or one.x is None else f"{one.x:g}",
                     "protocol": table.protocol,
                     "direction": "->".join(direction),
                     "bits": b,
                     "metric": table.what,
-                    "ties": spec.ties,
+                    "ties": results.spec.ties,
                     "mean": _csv_number(cell.mean),
                     "std": _csv_number(cell.std),
                     "values": " ".join(f"{value:.6f}" for value in cell.values),
-                    "seeds": "" if score is None else " ".join(map(str, score.seeds)),
                     "printed": "" if cell.printed is None else f"{cell.printed:g}",
                     "mark": cell.mark,
-                    "fit_seconds": _csv_number(float(np.mean(fit)) if len(fit) else math.nan),
-                    "encode_seconds": _csv_number(float(np.mean(encode)) if len(encode) else math.nan),
-                    "n_query": "" if score is None else len(score.query_rows),
-                    "n_database": "" if score is None else score.n_database,
                 }
+                if row.series is not None:
+                    entry |= _csv_run(results, row.series, b, table.protocol, direction)
+                yield entry
+
+
+def _csv_run(results: Results, series: Series, bits: int, protocol: str, direction: Direction) -> dict[str, Any]:
+    """The columns that only a row with runs of its own has; the writer leaves the others empty."""
+    entry: dict[str, Any] = {
+        "method": series.method,
+        "params": json.dumps(series.params, sort_keys=True),
+        "group": series.group,
+        "x": "" if series.x is None else f"{series.x:g}",
+        "fit_seconds": _csv_number(Cell(tuple(results.fit_seconds(series, bits))).mean),
+        "encode_seconds": _csv_number(Cell(tuple(results.encode_seconds(series, bits, direction[0]))).mean),
+    }
+    score = results.score(series, bits, protocol, direction)
+    if score is not None:
+        seeds = " ".join(map(str, score.seeds))
+        entry |= {"seeds": seeds, "n_query": len(score.query_rows), "n_database": score.n_database}
+    return entry
 
 
 def _csv_number(value: float) -> str:
     return f"{value:.6g}" if math.isfinite(value) else ""
 
-
-# -- LaTeX -----------------------------------------------------------------------------------------------------------
 
 LATEX_HEAD = r"""% Made by fusehash. Needs \usepackage{multirow} and \usepackage{xcolor}.
 \providecommand{\printed}[1]{\,{\tiny\color{gray}#1}}
@@ -451,12 +400,8 @@ def _latex_table(table: Table) -> str:
     for block in table.blocks:
         for i, row in enumerate(block.rows):
             task = f"\\multirow{{{len(block.rows)}}}{{*}}{{{latex_escape(block.direction)}}}" if i == 0 else ""
-            start = f"{task} & " if tasks else ""
-            lines.append(
-                f"    {start}{latex_escape(row.label)} & "
-                + " & ".join(_latex_cell(table, cell) for cell in row.cells)
-                + r" \\"
-            )
+            columns = [latex_escape(row.label), *(_latex_cell(table, cell) for cell in row.cells)]
+            lines.append(f"    {' & '.join([task, *columns] if tasks else columns)} \\\\")
         lines.append(r"    \hline")
     return "\n".join([*lines, r"  \end{tabular}", r"\end{table}", ""])
 

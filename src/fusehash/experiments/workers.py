@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+import sys
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from types import FrameType
 from typing import Any, Generic, TypeVar
+
+from fusehash.errors import FusehashError
 
 Job = TypeVar("Job")
 
@@ -44,7 +47,7 @@ def work_through(
     start: Callable[..., Callable[[Any], Any]],
     arguments: tuple[Any, ...],
     n_workers: int,
-    on_start: Callable[[Job], None] | None = None,
+    on_start: Callable[[Job], None],
 ) -> Generator[JobOutcome[Job], None, None]:
     """Yield the outcome of every job as it ends.
 
@@ -63,8 +66,7 @@ def work_through(
 
     def assign(worker: _Worker[Job]) -> None:
         worker.job = waiting.popleft()
-        if on_start is not None:
-            on_start(worker.job)
+        on_start(worker.job)
         with suppress(OSError):  # it died between two jobs; the loop below notices
             worker.pipe.send(worker.job)
 
@@ -78,17 +80,18 @@ def work_through(
                 job = worker.job
                 assert job is not None
                 try:
-                    kind, content = worker.pipe.recv()
+                    result, error = worker.pipe.recv()
                 except (EOFError, OSError):
                     workers.remove(worker)
                     yield JobOutcome(job, error=_cause_of_death(worker.process))
                     continue
-                yield JobOutcome(job, result=content) if kind == "result" else JobOutcome(job, error=content)
+                yield JobOutcome(job, result, error)
                 if waiting:
                     assign(worker)
                 else:
                     workers.remove(worker)
-                    _dismiss(worker)
+                    worker.pipe.close()  # the process sees it and exits
+                    worker.process.join(SECONDS_TO_EXIT)
     finally:
         _end(workers)
 
@@ -119,55 +122,37 @@ def _ctrl_c_held_back() -> Iterator[None]:
 def _serve(pipe: Connection, start: Callable[..., Callable[[Any], Any]], arguments: tuple[Any, ...]) -> None:
     """Receive jobs and send outcomes until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # the default leaves temporary files
     do: Callable[[Any], Any] | None = None
-    while True:
-        try:
+    answer: tuple[Any, str | None]
+    with suppress(EOFError, OSError):  # the parent has closed the pipe
+        while True:
             job = pipe.recv()
-        except (EOFError, OSError):
-            return
-        try:
-            do = start(*arguments) if do is None else do
-            answer = ("result", do(job))
-        except Exception as error:
-            answer = ("error", sentence(error))
-        try:
+            try:
+                do = start(*arguments) if do is None else do
+                answer = (do(job), None)
+            except Exception as error:
+                answer = (None, _sentence(error))
             pipe.send(answer)
-        except OSError:  # the parent has closed the pipe
-            return
 
 
-def _leave(signal_number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + signal_number)  # the default would leave temporary files
-
-
-def sentence(error: BaseException) -> str:
+def _sentence(error: Exception) -> str:
     """One line that says what went wrong, and where if it is not one of fusehash's own errors."""
-    from fusehash.errors import FusehashError
-
     text = " ".join(str(error).split())
     if isinstance(error, FusehashError):
         return text
-    frame = error.__traceback__
-    while frame is not None and frame.tb_next is not None:
-        frame = frame.tb_next
-    where = "" if frame is None else f" ({frame.tb_frame.f_globals.get('__name__')}, line {frame.tb_lineno})"
-    return f"{type(error).__name__}: {text}{where}"
+    *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+    return f"{type(error).__name__}: {text} ({frame.f_globals.get('__name__')}, line {line})"
 
 
 def _cause_of_death(process: SpawnProcess) -> str:
     process.join(SECONDS_TO_EXIT)
     code = process.exitcode
     if code is not None and code < 0:
-        name = signal.Signals(-code).name if -code in {member.value for member in signal.Signals} else str(-code)
+        name = signal.Signals(-code).name if -code in list(signal.Signals) else str(-code)
         hint = "; perhaps the memory was not enough" if name == "SIGKILL" else ""
         return f"The process was killed by {name}{hint}."
     return f"The process ended by itself with exit code {code}."
-
-
-def _dismiss(worker: _Worker[Any]) -> None:
-    worker.pipe.close()
-    worker.process.join(SECONDS_TO_EXIT)
 
 
 def _end(workers: list[_Worker[Any]]) -> None:
