@@ -219,7 +219,7 @@ def test_a_demo_that_fails_leaves_nothing(
 
     monkeypatch.setattr(Collection, "build", interrupted)
     split = emoji.split_concepts(small)
-    with pytest.raises(KeyboardInterrupt), demo.build(tmp_path / "new", small, split, 16, demo._Clock()):
+    with pytest.raises(KeyboardInterrupt), demo.build(tmp_path / "new", small, split, 16, {}):
         pass
     assert list(tmp_path.iterdir()) == []
 

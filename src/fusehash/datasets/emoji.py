@@ -24,7 +24,7 @@ import numpy as np
 
 from fusehash.datasets.base import PairedDataset
 from fusehash.datasets.splits import Split
-from fusehash.errors import DataError, ParameterError
+from fusehash.errors import DataError
 from fusehash.extras import package_folder
 from fusehash.views import PairedViews
 
@@ -110,20 +110,15 @@ def concept_of(name: str) -> str:
     return " ".join(rest or alike[:1] or words)
 
 
-def split_concepts(
-    items: Sequence[EmojiItem], seed: int = 0, *, query_share: float = QUERY_SHARE, new_share: float = NEW_SHARE
-) -> Split:
+def split_concepts(items: Sequence[EmojiItem], seed: int = 0) -> Split:
     """Draw whole concepts for queries, then for rows that are only searched; all others are searched and trained on."""
-    for name, share in (("query_share", query_share), ("new_share", new_share)):
-        if not 0.0 < share < 1.0 or query_share + new_share >= 1.0:
-            raise ParameterError("split_concepts", name, "above 0, and with the other share below 1", share)
     concepts = sorted({item.concept for item in items})
     order = np.random.default_rng(seed).permutation(len(concepts))
     rank_of = {concepts[number]: rank for rank, number in enumerate(order)}
     # Each side ends with the concept that fills it.
     ranks = np.array([rank_of[item.concept] for item in items])
     filled = np.cumsum(np.bincount(ranks, minlength=len(concepts))) / len(items)
-    first, second = np.searchsorted(filled, [query_share, query_share + new_share])
+    first, second = np.searchsorted(filled, [QUERY_SHARE, QUERY_SHARE + NEW_SHARE])
     sides = np.where(ranks <= first, 0, np.where(ranks <= second, 1, 2))
     query, new, train = (np.flatnonzero(sides == side).astype(np.int64) for side in range(3))
     sentence = (
@@ -137,8 +132,7 @@ def paired(items: Sequence[EmojiItem], views: dict[str, Any], split: Split) -> P
     """Features of the items as a dataset; the classes are the groups."""
     groups = sorted({item.labels[0] for item in items})
     labels = np.array([groups.index(item.labels[0]) for item in items])
-    rows = (split.train, split.query, split.database, split.sentence)
-    return PairedDataset("emoji", PairedViews(views), labels, *rows, tuple(groups))
+    return PairedDataset("emoji", PairedViews(views), labels, *split, tuple(groups))
 
 
 @contextmanager

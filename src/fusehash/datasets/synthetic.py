@@ -177,22 +177,13 @@ def make_paired(
     seen = {}
     for number, (view, width) in enumerate(widths.items()):
         see = np.random.default_rng([random_state, 1 + number])
-        factors = _factors(latent, nuisance, see)
-        signal = _look(factors, width, nonlinear, see)
+        signal = _look(_factors(latent, nuisance, see), width, nonlinear, see)
         seen[view] = _as_histogram(signal, noise, see) if view in histograms else _as_features(signal, noise, see)
     new = "" if n_train == n_database else f", {n_train:,} of it (the first rows) for training"
-    return SyntheticDataset(
-        name=name,
-        views=PairedViews(seen),
-        labels=labels,
-        train=np.arange(n_train),
-        query=np.arange(n_database, n_samples),
-        database=np.arange(n_database),
-        split=f"generated with seed {random_state}: the last {n_query:,} rows as queries, the other {n_database:,} as "
-        f"database{new}",
-        latent=latent,
-        mixture=mixture,
-    )
+    drawn = f"generated with seed {random_state}: the last {n_query:,} rows as queries"
+    split = f"{drawn}, the other {n_database:,} as database{new}"
+    rows = np.arange(n_train), np.arange(n_database, n_samples), np.arange(n_database)
+    return SyntheticDataset(name, PairedViews(seen), labels, *rows, split, latent=latent, mixture=mixture)
 
 
 def view_widths(views: int | Mapping[str, int]) -> dict[str, int]:
@@ -250,11 +241,7 @@ def _as_histogram(signal: Floats, noise: float, rng: np.random.Generator) -> Flo
 def random_mixture(
     n_classes: int, latent_dim: int, *, modes: int, separation: float, rng: np.random.Generator
 ) -> ClassMixture:
-    """Classes of unequal size, each with several elongated modes.
-
-    ``separation`` is the typical distance between two class centers, in standard deviations of one mode along one
-    direction; the modes of a class are at half that distance from its center.
-    """
+    """Classes of unequal size, each with several elongated modes at half the separation from its center."""
     radius = separation / np.sqrt(2)
     centers = radius * _directions(n_classes, latent_dim, rng)
     offsets = 0.5 * radius * _directions(n_classes * modes, latent_dim, rng)

@@ -34,7 +34,7 @@ class Encoder(BaseEstimator, TransformerMixin, ABC):
     row of NaN, which hashers with ``missing="allow"`` treat as "not seen in this view".
 
     A subclass declares the rules of its parameters in PARAMETERS and implements `_fit(items, progress)`, which sets
-    `n_features_`, `problems_` and what it learns, and `_encode(items)`.
+    `n_features_`, `problems_` and what it learns, and `_rows(contents)`.
 
     Attributes
     ----------
@@ -120,9 +120,21 @@ class Encoder(BaseEstimator, TransformerMixin, ABC):
     def _fit(self, items: Sequence[Any], progress: Progress) -> None:
         """Learn; set `n_features_`, `problems_` and what `_encode` needs."""
 
-    @abstractmethod
     def _encode(self, items: Sequence[Any]) -> Batch:
         """Features of one batch. Several threads call it, so it must not change the encoder."""
+        contents, problems = self._read(items)
+        features = np.full((len(items), self.n_features_), np.nan, dtype=np.float32)
+        if contents:
+            features[list(contents)] = self._rows(list(contents.values()))
+        return features, problems
+
+    @abstractmethod
+    def _read(self, items: Sequence[Any]) -> tuple[dict[int, Any], dict[int, str]]:
+        """Position -> content of the items that can be read, and position -> reason for the others."""
+
+    @abstractmethod
+    def _rows(self, contents: list[Any]) -> Single:
+        """Features of what `_read` returned, one row per item."""
 
     @abstractmethod
     def _blank(self) -> Single:
@@ -219,14 +231,6 @@ class PretrainedEncoder(Encoder):
         progress(0, 1, "loading the model")
         self.n_features_ = int(self._blank().shape[1])
         progress(1, 1, "done")
-
-
-def spread(rows: Any, n_columns: int, positions: Sequence[int], n_items: int) -> Single:
-    """Rows at their positions among `n_items`; NaN elsewhere."""
-    features = np.full((n_items, n_columns), np.nan, dtype=np.float32)
-    if len(positions):
-        features[positions] = rows
-    return features
 
 
 def unit_rows(rows: Single) -> Single:

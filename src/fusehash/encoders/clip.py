@@ -105,10 +105,10 @@ class ClipImageEncoder(ClipEncoder, ImageEncoder):
     def _features(self, image: Image) -> Any:
         return self._loaded().preprocess(image)
 
-    def _rows(self, features: list[Any]) -> Single:
+    def _rows(self, contents: list[Any]) -> Single:
         import torch
 
-        return self._run("encode_image", torch.stack(features))
+        return self._run("encode_image", torch.stack(contents))
 
 
 class ClipTextEncoder(ClipEncoder, TextEncoder):
@@ -135,8 +135,8 @@ class ClipTextEncoder(ClipEncoder, TextEncoder):
     ) -> None:
         self.model, self.pretrained, self.device, self.batch_size = model, pretrained, device, batch_size
 
-    def _features(self, texts: list[str]) -> Single:
-        plain = [text.encode("utf-8", "replace").decode() for text in texts]
+    def _rows(self, contents: list[str]) -> Single:
+        plain = [text.encode("utf-8", "replace").decode() for text in contents]
         return self._run("encode_text", self._loaded().tokenizer(plain))
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from fusehash.encoders import histograms
-from fusehash.encoders.base import Batch, Encoder, Progress, Single, spread
+from fusehash.encoders.base import Encoder, Progress, Single
 from fusehash.encoders.reading import MAX_PIXELS, ImageError, open_image
 from fusehash.errors import DataError
 from fusehash.extras import require
@@ -31,22 +31,18 @@ class ImageEncoder(Encoder):
     max_pixels: int
     n_jobs: int | None
 
-    def _encode(self, items: Sequence[Any]) -> Batch:
-        results, problems = self._each(items, self._features)
-        positions = [position for position, result in enumerate(results) if result is not None]
-        rows = self._rows([results[position] for position in positions]) if positions else None
-        return spread(rows, self.n_features_, positions, len(items)), problems
+    def _read(self, items: Sequence[Any]) -> tuple[dict[int, Any], dict[int, str]]:
+        return self._each(items, self._features)
 
-    def _each(self, items: Sequence[Any], work: Callable[[Image], Any]) -> tuple[list[Any], dict[int, str]]:
-        """work(image) for every item; None and a reason for those that cannot be opened."""
-        results, problems = [], {}
+    def _each(self, items: Sequence[Any], work: Callable[[Image], Any]) -> tuple[dict[int, Any], dict[int, str]]:
+        """work(image) of every item that can be opened, and why the others cannot."""
+        results, problems = {}, {}
         for position, item in enumerate(items):
             try:
-                results.append(work(open_image(item, max_pixels=self.max_pixels, side=self._decode_side)))
+                results[position] = work(open_image(item, max_pixels=self.max_pixels, side=self._decode_side))
             except (ImageError, MemoryError) as error:  # noqa: PERF203  (decoding takes a thousand times longer)
                 too_large = isinstance(error, MemoryError)
                 problems[position] = "The image must fit into memory. It does not." if too_large else str(error)
-                results.append(None)
         return results, problems
 
     @property
@@ -58,13 +54,12 @@ class ImageEncoder(Encoder):
     def _features(self, image: Image) -> Any:
         """What is computed from one image alone."""
 
-    def _rows(self, features: list[Any]) -> Any:
-        """The rows of several images, from what `_features` computed of each."""
-        return np.stack(features)
+    def _rows(self, contents: list[Any]) -> Single:
+        return np.stack(contents)
 
     def _blank(self) -> Single:
         blank = require("PIL.Image", "Encoding images").new("RGB", (32, 32))
-        return np.asarray(self._rows([self._features(blank)]))
+        return self._rows([self._features(blank)])
 
 
 class SiftEncoder(ImageEncoder):
@@ -110,8 +105,6 @@ class SiftEncoder(ImageEncoder):
         "n_words": integer(1), "n_keypoints": integer(1), "side": integer(histograms.MIN_SIDE)
     }  # fmt: skip
 
-    words_: Single
-
     def __init__(
         self, *, n_words: int = 128, n_keypoints: int = 300, side: int = SIDE, max_pixels: int = MAX_PIXELS,
         random_state: Any = 0, n_jobs: int | None = None,
@@ -127,9 +120,9 @@ class SiftEncoder(ImageEncoder):
     def _fit(self, items: Sequence[Any], progress: Progress) -> None:
         histograms.opencv()
         seed = resolve_seed(self.random_state)
-        chosen = np.arange(len(items))
+        chosen = list(range(len(items)))
         if len(items) > FIT_IMAGES:
-            chosen = np.sort(rng_for(seed, "images").permutation(len(items))[:FIT_IMAGES])
+            chosen = np.sort(rng_for(seed, "images").permutation(len(items))[:FIT_IMAGES]).tolist()
         self.problems_ = {}
         sampled: list[Single] = []
 
@@ -140,8 +133,8 @@ class SiftEncoder(ImageEncoder):
         images = [items[position] for position in chosen]
         batches = self._batches(lambda batch: self._each(batch, sample), images, progress, "learning visual words")
         for start, (descriptors, problems) in batches:
-            sampled += [part for part in descriptors if part is not None]
-            self.problems_.update({int(chosen[start + position]): why for position, why in problems.items()})
+            sampled += descriptors.values()
+            self.problems_.update({chosen[start + position]: why for position, why in problems.items()})
         if not sampled:
             first = next(iter(self.problems_.values()), "There are none.")
             raise DataError(f"{type(self).__name__} needs at least one image that can be read. {first}")

@@ -49,7 +49,6 @@ class OnnxEncoder(PretrainedEncoder):
     normalize: bool
     batch_size: int
     n_jobs: int | None
-    digest_: str
 
     def _fit(self, items: Sequence[Any], progress: Progress) -> None:
         self.digest_ = digest(Path(self.path))
@@ -163,8 +162,8 @@ class OnnxImageEncoder(OnnxEncoder, ImageEncoder):
     def _features(self, image: Image) -> Single:
         return normalized_pixels(image, self.size, self.mean, self.std)
 
-    def _rows(self, features: list[Any]) -> Single:
-        return self._in_batches(self._feed(np.stack(features)))
+    def _rows(self, contents: list[Any]) -> Single:
+        return self._in_batches(self._feed(np.stack(contents)))
 
 
 class OnnxTextEncoder(OnnxEncoder, TextEncoder):
@@ -203,8 +202,8 @@ class OnnxTextEncoder(OnnxEncoder, TextEncoder):
     def _load(self) -> tuple[Any, ...]:
         return (*super()._load(), load_tokenizer(Path(self.tokenizer), self.max_length))
 
-    def _features(self, texts: list[str]) -> Single:
-        return self._in_batches(self._feed(texts))
+    def _rows(self, contents: list[str]) -> Single:
+        return self._in_batches(self._feed(contents))
 
     def _feed(self, texts: list[str]) -> dict[str, Any]:
         session, tokenizer = self._loaded()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import unicodedata
-from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -12,7 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.special import psi
 
-from fusehash.encoders.base import Batch, Encoder, Progress, Single, spread
+from fusehash.encoders.base import Encoder, Progress, Single
 from fusehash.errors import DataError
 from fusehash.parameters import Rule, integer, resolve_seed, rng_for
 
@@ -34,27 +33,25 @@ class TextEncoder(Encoder):
     modality: ClassVar[str] = "text"
     batch_rows: ClassVar[int] = 256
 
-    def _encode(self, items: Sequence[Any]) -> Batch:
-        problems = problems_of(items)
-        positions = [position for position in range(len(items)) if position not in problems]
-        rows = self._features([items[position] for position in positions]) if positions else None
-        return spread(rows, self.n_features_, positions, len(items)), problems
-
-    @abstractmethod
-    def _features(self, texts: list[str]) -> Single:
-        """Features of texts, one row per text."""
+    def _read(self, items: Sequence[Any]) -> tuple[dict[int, Any], dict[int, str]]:
+        problems = {}
+        for position, item in enumerate(items):
+            if not isinstance(item, str):
+                problems[position] = f"A text must be a string. Got {type(item).__name__} instead."
+            elif not item.strip():
+                problems[position] = "The text must have at least one character. It is empty."
+        return {position: item for position, item in enumerate(items) if position not in problems}, problems
 
     def _blank(self) -> Single:
-        return self._features(["a"])
+        return self._rows(["a"])
 
     def _usable(self, items: Sequence[Any]) -> list[str]:
         """The texts to learn from; the other items are reported in `problems_`."""
-        self.problems_ = problems_of(items)
-        texts = [item for position, item in enumerate(items) if position not in self.problems_]
+        texts, self.problems_ = self._read(items)
         if not texts:
             first = next(iter(self.problems_.values()), "There are none.")
             raise DataError(f"{type(self).__name__} needs at least one text that can be read. {first}")
-        return texts
+        return list(texts.values())
 
 
 class TfidfEncoder(TextEncoder):
@@ -99,11 +96,6 @@ class TfidfEncoder(TextEncoder):
     name: ClassVar[str] = "tfidf"
     PARAMETERS: ClassVar[dict[str, Rule]] = {"n_components": integer(1)}
 
-    words_: list[str]
-    grams_: list[str]
-    idf_: Single
-    components_: Single
-
     def __init__(self, *, n_components: int = 256, random_state: Any = 0) -> None:
         self.n_components, self.random_state = n_components, random_state
 
@@ -123,10 +115,10 @@ class TfidfEncoder(TextEncoder):
         self.n_features_ = self.components_.shape[1]
         progress(2, 2, "done")
 
-    def _features(self, texts: list[str]) -> Single:
+    def _rows(self, contents: list[str]) -> Single:
         # A sparse row times a dense matrix is summed term by term, independently of the other rows.
-        rows, start = np.zeros((len(texts), self.components_.shape[1]), np.float32), 0
-        for block in self._blocks(texts):
+        rows, start = np.zeros((len(contents), self.components_.shape[1]), np.float32), 0
+        for block in self._blocks(contents):
             rows += block @ self.components_[start : start + block.shape[1]]
             start += block.shape[1]
         lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]
@@ -200,9 +192,6 @@ class LdaEncoder(TextEncoder):
     name: ClassVar[str] = "lda"
     PARAMETERS: ClassVar[dict[str, Rule]] = {"n_topics": integer(2), "max_iter": integer(1)}
 
-    words_: list[str]
-    topics_: Floats
-
     def __init__(self, *, n_topics: int = 10, max_iter: int = 20, random_state: Any = 0) -> None:
         self.n_topics, self.max_iter, self.random_state = n_topics, max_iter, random_state
 
@@ -221,8 +210,8 @@ class LdaEncoder(TextEncoder):
         self.n_features_ = self.n_topics
         progress(1, 1, "done")
 
-    def _features(self, texts: list[str]) -> Single:
-        counts = self._counts(texts)
+    def _rows(self, contents: list[str]) -> Single:
+        counts = self._counts(contents)
         theta = topic_shares(counts, self.topics_)
         theta[np.diff(counts.indptr) == 0] = 0.0
         return theta.astype(np.float32)
@@ -236,17 +225,6 @@ class LdaEncoder(TextEncoder):
     def _check_state(self) -> None:
         if self.topics_.shape != (self.n_features_, len(self.words_)):
             raise ValueError("topics and words do not belong together")
-
-
-def problems_of(items: Sequence[Any]) -> dict[int, str]:
-    """Position -> reason, for the items that are not texts."""
-    problems = {}
-    for position, item in enumerate(items):
-        if not isinstance(item, str):
-            problems[position] = f"A text must be a string. Got {type(item).__name__} instead."
-        elif not item.strip():
-            problems[position] = "The text must have at least one character. It is empty."
-    return problems
 
 
 def clean(text: str) -> str:
