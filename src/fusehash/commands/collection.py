@@ -251,14 +251,12 @@ def show_facts(facts: dict[str, Any], as_json: bool) -> None:
 
 
 def open_collection(path: Path, engine: str | None = None) -> Collection:
-    """The collection in a folder."""
     from fusehash.collection import Collection
 
     return Collection.open(path, engine=engine)
 
 
 def _check_same(collection: Collection, chosen: dict[str, Any]) -> None:
-    """Raise if a build of an existing collection asks for other settings."""
     settings = collection.settings
     current = _chosen(settings.n_bits, settings.image.name, settings.text.name, settings.random_state)
     for name, value in chosen.items():
@@ -270,7 +268,6 @@ def _check_same(collection: Collection, chosen: dict[str, Any]) -> None:
 
 
 def _chosen(bits: int | None, image_encoder: str | None, text_encoder: str | None, seed: int | None) -> dict[str, Any]:
-    """The settings that are not None."""
     settings = {"n_bits": bits, "image_encoder": image_encoder, "text_encoder": text_encoder, "random_state": seed}
     return {name: value for name, value in settings.items() if value is not None}
 

@@ -255,7 +255,6 @@ def _folder(out: Path | None) -> Iterator[Path]:
 
 @contextmanager
 def timed(seconds: dict[str, float], name: str) -> Iterator[None]:
-    """Store how long a part takes."""
     began = time.perf_counter()
     yield
     seconds[name] = round(time.perf_counter() - began, 2)

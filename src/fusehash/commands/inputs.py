@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 def whole_number(text: str | int) -> int:
-    """An option that is a whole number; the error shows what came instead."""
     try:
         return int(text)
     except ValueError:

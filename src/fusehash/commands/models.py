@@ -131,7 +131,6 @@ def encode(
 
 
 def choose(views: dict[str, Any], view: str | None, where: str) -> dict[Any, Any]:
-    """One view, or all of them."""
     if view is not None and view not in views:
         raise DataError(f"The view must be one of {', '.join(map(repr, views))} in {where}. Got {view!r} instead.")
     return views if view is None else {view: views[view]}

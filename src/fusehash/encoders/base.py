@@ -175,7 +175,6 @@ class Encoder(BaseEstimator, TransformerMixin, ABC):
         report(len(items), len(items), message)
 
     def _n_threads(self) -> int | None:
-        """Number of threads; encoders without `n_jobs` use one."""
         return getattr(self, "n_jobs", 1)
 
     def _listed(self, items: Iterable[Any]) -> Sequence[Any]:
@@ -190,7 +189,6 @@ class Encoder(BaseEstimator, TransformerMixin, ABC):
             raise NotFittedError(f"This {type(self).__name__} is not fitted yet. Call 'fit' first.")
 
     def _to_content(self) -> dict[str, Any]:
-        """What an encoder file holds."""
         self._check_fitted()
         learned = {name: value for name, value in vars(self).items() if name.endswith("_") and name not in NOT_LEARNED}
         params = {name: value for name, value in self.get_params(deep=False).items() if name not in NOT_SAVED}
@@ -214,9 +212,7 @@ class Encoder(BaseEstimator, TransformerMixin, ABC):
 
     def __getstate__(self) -> dict[str, Any]:
         """The state without what `_load` returned, which is loaded again when needed."""
-        state: dict[str, Any] = dict(super().__getstate__())
-        state.pop("_runtime", None)
-        return state
+        return {name: value for name, value in super().__getstate__().items() if name != "_runtime"}
 
 
 class PretrainedEncoder(Encoder):

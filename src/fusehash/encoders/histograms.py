@@ -98,7 +98,6 @@ def uniform_patterns() -> Ints:
 
 
 def opencv() -> Any:
-    """OpenCV, which is used for SIFT only."""
     return require("cv2", "Computing SIFT features")
 
 

@@ -210,9 +210,7 @@ class ClassicalEncoder(SiftEncoder):
             random_state=random_state, n_jobs=n_jobs,
         )  # fmt: skip
 
-    def check_usable(self) -> None:
-        """Raise if a parameter is wrong. As the default of collections without images too, it may lack OpenCV."""
-        self._check_params()
+    check_usable = ImageEncoder.check_usable  # the default of collections, which may be without images and OpenCV
 
     def _width(self) -> int:
         return histograms.N_COLOR + histograms.N_GRADIENT + histograms.N_TEXTURE + len(self.words_)

@@ -167,9 +167,7 @@ class OnnxImageEncoder(OnnxEncoder, ImageEncoder):
 
 
 class OnnxTextEncoder(OnnxEncoder, TextEncoder):
-    """A text encoder in the ONNX format: token numbers in, one vector per text or per token.
-
-    Vectors of tokens are averaged.
+    """A text encoder in the ONNX format: token numbers in, one vector per text, or the mean of one per token.
 
     Parameters
     ----------
@@ -220,7 +218,7 @@ class OnnxTextEncoder(OnnxEncoder, TextEncoder):
 
 
 def normalized_pixels(image: Image, size: int, mean: Any, std: Any) -> Single:
-    """(3, size, size): shorter side to `size`, center cropped, (x - mean) / std of values x in 0..1."""
+    """(3, size, size), as `OnnxImageEncoder` describes."""
     from PIL.Image import Resampling
 
     # Crop the largest centered square, then resize: same pixels as the other order, and thin images stay small.
