@@ -14,6 +14,7 @@ import zipfile
 from abc import ABC, abstractmethod
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -37,34 +38,31 @@ class ArrayFile(ABC):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
+        with self._intact():
             self.shapes: dict[str, tuple[int, ...]] = self._shapes()
-        except FusehashError:
-            raise
-        except Exception as error:  # parsers raise many classes on damaged files
-            raise self._unreadable(error) from error
 
     def read(self, key: str) -> Any:
         """One array; scipy.sparse if the file stores it so."""
-        try:
+        with self._intact(f" (array '{key}')"):
             array = self._read(key)
             if sp.issparse(array):
                 array.check_format(full_check=True)  # indices outside of the matrix would crash the process
-            return array
-        except (MemoryError, FusehashError):
-            raise
-        except Exception as error:
-            raise self._unreadable(error, key) from error
+        return array
 
     @property
     def keys(self) -> str:
-        """The names of the arrays, for messages."""
         return ", ".join(self.shapes) if self.shapes else "none"
 
-    def _unreadable(self, error: Exception, key: str | None = None) -> DataError:
-        where = f" (array '{key}')" if key else ""
-        reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
-        return DataError(f"{self.path.name} must be an intact {self.kind} file. It could not be read{where}: {reason}.")
+    @contextmanager
+    def _intact(self, where: str = "") -> Iterator[None]:
+        try:
+            yield
+        except (MemoryError, FusehashError):
+            raise
+        except Exception as error:  # parsers raise many classes on damaged files
+            reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
+            rule = f"{self.path.name} must be an intact {self.kind} file."
+            raise DataError(f"{rule} It could not be read{where}: {reason}.") from error
 
     @abstractmethod
     def _shapes(self) -> dict[str, tuple[int, ...]]: ...
@@ -175,12 +173,12 @@ class ArrayContent:
 
 def read_content(file: ArrayFile) -> ArrayContent:
     """Read the layout that the names of the arrays show."""
-    keys = file.shapes
-    if isinstance(file, NpzFile) and {"image", "text"} <= keys.keys():
+    keys = file.shapes.keys()
+    if isinstance(file, NpzFile) and {"image", "text"} <= keys:
         return _read_numpy(file)
-    if {"I_tr", "T_tr", "L_tr", "I_te", "T_te", "L_te"} <= keys.keys():
+    if {"I_tr", "T_tr", "L_tr", "I_te", "T_te", "L_te"} <= keys:
         return _read_parts(file)
-    if {"YAll", "LAll"} <= keys.keys() and {"XAll", "IAll", "images"} & keys.keys():
+    if {"YAll", "LAll"} <= keys and {"XAll", "IAll", "images"} & keys:
         return _read_deep(file)
     raise DataError(
         f"The file {file.path.name} must hold the arrays {LAYOUTS}. Found instead: {file.keys}. "
@@ -275,7 +273,6 @@ def _label_names(file: ArrayFile) -> tuple[str, ...] | None:
 
 
 def check_pairing(file: ArrayFile, views: Mapping[str, Any], labels: Any, suffix: str = "") -> None:
-    """Every view and the labels must have the same number of rows."""
     matrices = views if labels is None else {**views, "labels": labels}
     rows = {f"{name}{suffix}": matrix.shape[0] for name, matrix in matrices.items()}
     if len(set(rows.values())) > 1:
@@ -298,7 +295,6 @@ def find_twins(part: Mapping[str, Any], whole: Mapping[str, Any]) -> Any:
 
 
 def _row_digests(views: Mapping[str, Any]) -> Iterator[bytes]:
-    """A digest of each row over all views, block by block."""
     n_rows = next(iter(views.values())).shape[0]
     for start in range(0, n_rows, BLOCK_ROWS):
         blocks = [to_dense(matrix[start : start + BLOCK_ROWS]) + 0.0 for matrix in views.values()]  # no -0.0

@@ -131,10 +131,7 @@ def check_rows(rows: Any, n_rows: int, what: str) -> Rows:
 
 
 def tidy_view(matrix: Any, name: str) -> Any:
-    """A view as float32 or float64, dense or CSR; values are unchanged.
-
-    Small integers and half floats become float32, which is exact; sparse ones float64, so that products never overflow.
-    """
+    """A view as float32 or float64, dense or CSR (always float64); values are unchanged."""
     if sp.issparse(matrix):
         matrix = sp.csr_array(matrix)
         if not pays_sparse(matrix):

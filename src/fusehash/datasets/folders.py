@@ -207,8 +207,7 @@ def _unreadable(error: OSError) -> NoReturn:  # items of a folder that cannot be
 
 
 def _resolved(path: Path) -> Path:
-    """The path without links; a link to itself stays as it is."""
-    return Path(os.path.realpath(path))
+    return Path(os.path.realpath(path))  # a link to itself stays as it is
 
 
 def _sidecar_text(image: Path) -> str | None:

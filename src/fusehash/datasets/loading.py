@@ -109,7 +109,6 @@ def load(
 
 
 def _find(name: str | os.PathLike[str], path: str | os.PathLike[str] | None) -> tuple[str, Path, SplitRule]:
-    """Title, file and split rule of a name or path."""
     if isinstance(name, str) and name.lower() in BENCHMARKS:
         benchmark = BENCHMARKS[name.lower()]
         folder = Path(path) if path is not None else Path(os.environ.get("FUSEHASH_DATA", "."))

@@ -33,10 +33,7 @@ class SplitRule:
 def make_split(
     content: ArrayContent, rule: SplitRule, *, n_query: int | None, n_train: int | None, seed: int, name: str
 ) -> Split:
-    """The split of the file, or one drawn by the rule; ``n_query`` and ``n_train`` draw fewer rows from it.
-
-    Queries are drawn before training rows, so that they do not depend on ``n_train``.
-    """
+    """The split of the file, or one drawn by the rule; queries do not depend on ``n_train``."""
     integer(0).check("load", "split_seed", seed)
     rng = np.random.default_rng(seed)
     if content.query is None:
@@ -78,5 +75,4 @@ def _thinned(rows: Rows, n_train: int | None, rule: SplitRule, rng: np.random.Ge
 
 
 def check_count(value: Any, name: str, high: int) -> int:
-    """Check a parameter that counts rows."""
     return int(integer(1, high, " for this file").check("load", name, value))

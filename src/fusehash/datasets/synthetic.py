@@ -85,11 +85,10 @@ class SyntheticDataset(PairedDataset):
     def oracle(self, queries: Any = None, items: Any = None) -> Floats:
         """Probability that a query and an item share a class, given their latent positions: (queries, items).
 
-        By default of the split. It is an upper reference: ranking by it maximizes the expected precision at every cut.
+        Ranking by it maximizes the expected precision at every cut. By default, the rows of the split.
         """
-        posterior = self.mixture.posterior
-        of_queries = posterior(self.latent[self.query if queries is None else queries])
-        of_items = posterior(self.latent[self.database if items is None else items])
+        rows = self.query if queries is None else queries, self.database if items is None else items
+        of_queries, of_items = (self.mixture.posterior(self.latent[part]) for part in rows)
         return np.asarray(of_queries @ of_items.T)
 
     def oracle_map(self, k: int | None = 50) -> float:
@@ -187,11 +186,11 @@ def make_paired(
 
 
 def view_widths(views: int | Mapping[str, int]) -> dict[str, int]:
-    """Name -> number of features of each view."""
     counts = list(views.values()) if isinstance(views, Mapping) else [views]
     if not counts or not all(map(integer(1).accepts, counts)):
-        expected = "a number of views, or a mapping from name to number of features"
-        raise ParameterError("make_paired", "views", expected, views)
+        raise ParameterError(
+            "make_paired", "views", "a number of views, or a dict of name to number of features", views
+        )
     if isinstance(views, Mapping):
         return dict(views)
     names = (*DEFAULT_NAMES, *(f"view{number}" for number in range(len(DEFAULT_NAMES), views)))[:views]

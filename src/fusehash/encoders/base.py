@@ -179,9 +179,8 @@ class Encoder(BaseEstimator, TransformerMixin, ABC):
 
     def _listed(self, items: Iterable[Any]) -> Sequence[Any]:
         if isinstance(items, str | bytes) or not isinstance(items, Iterable):
-            raise DataError(
-                f"{type(self).__name__} needs a list of {self.modality}s. Got one {type(items).__name__} instead."
-            )
+            got = type(items).__name__
+            raise DataError(f"{type(self).__name__} needs a list of {self.modality}s. Got one {got} instead.")
         return items if isinstance(items, list | tuple) else list(items)
 
     def _check_fitted(self) -> None:

@@ -146,7 +146,6 @@ def word_counts(of_image: Single, words: Single) -> Floats:
 
 
 def _differences(x: Floats, axis: int) -> Floats:
-    """Central differences; zeros if there is only one pixel."""
     return np.gradient(x, axis=axis) if x.shape[axis] > 1 else np.zeros_like(x)
 
 
