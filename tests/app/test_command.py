@@ -33,6 +33,22 @@ def _needs(optional: Callable[[str], ModuleType]) -> None:
     optional("uvicorn")
 
 
+def test_serve_prints_the_address_and_keeps_the_token(
+    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fusehash.app import server
+
+    monkeypatch.setattr(server, "serve", lambda app, listening, ready: ready())
+    token = tmp_path / "token"
+    token.write_text("0123456789abcdef-the-token\n")
+    done = run(str(pictures), "--port", "0", "--writable", "--token-file", str(token))
+    assert done.exit_code == 0, done.stderr
+    assert re.match(rf"Serving {re.escape(str(pictures))} at http://127\.0\.0\.1:\d+/ ", done.stdout)
+    assert "0123456789abcdef" not in done.output
+    assert "the token for writing is" in run(str(pictures), "--port", "0", "--writable").stderr
+
+
+@pytest.mark.slow
 def test_writing_with_a_token_file_and_stopping(pictures: Path, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("0123456789abcdef-the-token\n")

@@ -255,7 +255,6 @@ def test_names():
     for name, modality in encoders.ENCODERS:
         cls = encoders.get(name, modality)
         assert (cls.name, cls.modality) == (name, modality)
-        assert cls.summary
         for param in cls._get_param_names():
             assert param in cls.__doc__
         rules = parameters.rules_of(cls)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.decomposition import LatentDirichletAllocation
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
@@ -60,7 +61,7 @@ def test_tfidf_is_that_of_scikit_learn(fitted):
     assert model.words_ == list(words.get_feature_names_out())
     assert model.grams_ == list(grams.get_feature_names_out())
     X = np.hstack([words.transform(TEXTS).toarray(), grams.transform(TEXTS).toarray()]) / np.sqrt(2.0)
-    assert np.allclose(model._weighted(TEXTS).toarray(), X, atol=1e-6)
+    assert np.allclose(sp.hstack(model._blocks(TEXTS)).toarray(), X, atol=1e-6)
     _, _, Vt = np.linalg.svd(X)
     assert np.allclose(np.abs(np.sum(Vt[:8] * model.components_.T[:8], axis=1)), 1.0, atol=1e-3)
     kept = X @ model.components_

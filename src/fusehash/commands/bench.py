@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fusehash.commands import inputs
-from fusehash.commands.terminal import FusehashGroup, complain, print_json, progress, say, stdout
+from fusehash.commands.terminal import FusehashGroup, complain, print_json, print_table, progress, say, stdout
 
 if TYPE_CHECKING:
     from fusehash.experiments.runner import RunState
@@ -56,12 +56,8 @@ def run(
     only: Only = None,
     bits: SomeBits = None,
     seeds: SomeSeeds = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Parallel runs, one core each; default: all cores.")
-    ] = None,
-    stand_in: Annotated[
-        bool, typer.Option("--stand-in", help="If a dataset is missing, use generated data of its shape.")
-    ] = False,
+    workers: Annotated[int | None, typer.Option(min=1, help="Parallel runs; default: one per core.")] = None,
+    stand_in: Annotated[bool, typer.Option("--stand-in", help="Generate data in place of missing files.")] = False,
     again: Annotated[bool, typer.Option("--again", help="Compute also what is already stored.")] = False,
     as_json: inputs.Json = False,
 ) -> None:
@@ -71,26 +67,22 @@ def run(
 
     chosen_spec = _spec(spec, only, bits, seeds)
     finished = 0
-    with progress(chosen_spec.name) as report_step:
 
-        def watch(state: RunState) -> None:
-            nonlocal finished
-            finished = state.done
-            if state.failure is not None:
-                complain(f"failed: {state.failure}")
-            report_step(state.done, state.total, f"{_left(state)}: {'; '.join(state.running[:2])}")
+    def watch(state: RunState) -> None:
+        nonlocal finished
+        finished = state.done
+        if state.failure is not None:
+            complain(f"failed: {state.failure}")
+        report_step(state.done, state.total, f"{_left(state)}: {'; '.join(state.running[:2])}")
 
-        try:
+    try:
+        with progress(chosen_spec.name) as report_step:
             summary = runner.run(
                 chosen_spec, folder, ResultStore(results), workers, progress=watch, stand_in=stand_in, again=again
             )
-        except KeyboardInterrupt:
-            interrupted = True
-        else:
-            interrupted = False
-    if interrupted:
+    except KeyboardInterrupt:
         complain(f"interrupted; the {finished} finished runs are kept in {results}, the same command continues.")
-        raise typer.Exit(130)
+        raise typer.Exit(130) from None
     if as_json:
         print_json({"spec": chosen_spec.name, "results": str(results), **asdict(summary)})
     else:
@@ -135,24 +127,19 @@ def methods(as_json: inputs.Json = False) -> None:
     """List every method with its reference and the basis of its implementation."""
     from fusehash import hashers
 
-    entries = hashers.catalogue()
+    columns = ("name", "title", "kind", "year", "reference", "basis")
+    entries = [{name: getattr(entry, name) for name in columns} for entry in hashers.catalogue()]
     if as_json:
-        names = ("name", "title", "kind", "year", "reference", "basis")
-        print_json([{name: getattr(entry, name) for name in names} for entry in entries])
-        return
-    from rich.table import Table
-
-    table = Table("name", "title", "kind", "year", "reference", "basis")
-    for entry in entries:
-        table.add_row(entry.name, entry.title, entry.kind, str(entry.year), entry.reference, entry.basis)
-    stdout().print(table)
+        print_json(entries)
+    else:
+        print_table(columns, [entry.values() for entry in entries])
 
 
 def _spec(name: str, only: list[str] | None, bits: str | None, seeds: int | None) -> Spec:
     from fusehash.experiments.spec import load_spec
 
     lengths = []
-    for text in (bits or "").split(",") if bits else ():
+    for text in bits.split(",") if bits else ():
         if not text.strip().isdecimal():
             raise typer.BadParameter(f"{bits!r} is not a list of numbers such as 16,32.", param_hint="'--bits'")
         lengths.append(int(text))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fusehash.commands import inputs
-from fusehash.commands.terminal import complain, print_json, progress, say, stdout
+from fusehash.commands.terminal import complain, print_json, print_table, progress, say
 from fusehash.errors import DataError, MissingPackageError
 from fusehash.extras import require
 
@@ -49,15 +48,10 @@ QueryImage = Annotated[Path | None, typer.Option("--image", help="Collections: s
 Like = Annotated[int | None, typer.Option(help="Collections: search by the item with this id.")]
 QueryLabel = Annotated[str | None, typer.Option("--label", help="Collections: only items with this label.")]
 Rerank = Annotated[bool, typer.Option(help="Collections: rank candidates by their features, not only by their bits.")]
-ImageEncoder = Annotated[
-    str | None,
-    typer.Option(help="Encoder of the pictures: classical, sift, clip; in Python also onnx.  \\[default: classical]"),
-]
-TextEncoder = Annotated[
-    str | None,
-    typer.Option(help="Encoder of the texts: tfidf, lda, clip; in Python also onnx.  \\[default: tfidf]"),
-]
-Seed = Annotated[int | None, typer.Option(min=0, help="Seed of the method.  \\[default: 0]")]
+Bits = Annotated[int | None, typer.Option(help="Length of the codes, a multiple of 8.")]
+ImageEncoder = Annotated[str | None, typer.Option(help="Image encoder: classical, sift, clip; in Python also onnx.")]
+TextEncoder = Annotated[str | None, typer.Option(help="Text encoder: tfidf, lda, clip; in Python also onnx.")]
+Seed = Annotated[int | None, typer.Option(min=0, help="Seed of the method.")]
 CollectionPath = Annotated[Path, typer.Argument(metavar="COLLECTION", help="The folder of a collection.")]
 
 
@@ -67,13 +61,16 @@ def build(
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder of the collection; created if missing.")],
     captions: Captions = None,
-    bits: Annotated[int | None, typer.Option(help="Length of the codes, a multiple of 8.  \\[default: 64]")] = None,
+    bits: Bits = None,
     image_encoder: ImageEncoder = None,
     text_encoder: TextEncoder = None,
     seed: Seed = None,
     as_json: inputs.Json = False,
 ) -> None:
-    """Build a searchable collection of pictures and texts, or update one from its folder."""
+    """Build a searchable collection of pictures and texts, or update one from its folder.
+
+    By default, a new collection has 64 bits, the encoders classical and tfidf, and seed 0.
+    """
     from fusehash.collection import Collection, read_folder
 
     chosen = _chosen(bits, image_encoder, text_encoder, seed)
@@ -127,20 +124,17 @@ def reindex(
     keep_current: Annotated[
         bool, typer.Option("--keep-current", help="Keep the current generation, and build a new one to switch to.")
     ] = False,
-    bits: Annotated[int | None, typer.Option(help="With --keep-current: another length of the codes.")] = None,
-    image_encoder: Annotated[
-        str | None, typer.Option(help="With --keep-current: another image encoder (classical, sift, clip).")
-    ] = None,
-    text_encoder: Annotated[
-        str | None, typer.Option(help="With --keep-current: another text encoder (tfidf, lda, clip).")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="With --keep-current: another seed.")] = None,
-    measure: Annotated[
-        bool, typer.Option(help="With --keep-current: measure the quality on held-out pairs by a second fit.")
-    ] = True,
+    bits: Bits = None,
+    image_encoder: ImageEncoder = None,
+    text_encoder: TextEncoder = None,
+    seed: Seed = None,
+    measure: Annotated[bool, typer.Option(help="Measure the quality on held-out pairs by a second fit.")] = True,
     as_json: inputs.Json = False,
 ) -> None:
-    """Fit the model of a collection again, on all of its current items."""
+    """Fit the model of a collection again, on all of its current items.
+
+    With --keep-current, the new generation can have other bits, encoders or seed, and --measure applies.
+    """
     chosen = _chosen(bits, image_encoder, text_encoder, seed)
     if chosen and not keep_current:
         raise typer.BadParameter("other settings need --keep-current.", param_hint="'--keep-current'")
@@ -184,20 +178,16 @@ def generations(
     if as_json:
         print_json([generation.to_dict() for generation in listed])
         return
-    from rich.table import Table
-
-    table = Table("number", "", "created", "codes", "bits", "seed", "images", "texts", "pair AUC", "MB")
-    for generation in listed:
-        table.add_row(*_row(generation))
-    stdout().print(table)
+    columns = ("number", "", "created", "codes", "bits", "seed", "images", "texts", "pair AUC", "MB")
+    print_table(columns, map(_row, listed))
 
 
-def _row(generation: Generation) -> list[str]:
+def _row(generation: Generation) -> list[Any]:
     status = "current" if generation.current else "previous" if generation.previous else ""
     quality = "-" if generation.quality is None else f"{generation.quality:.4f}"
     encoders = [generation.image_encoder or "-", generation.text_encoder or "-"]
-    return [str(generation.number), status, generation.made or "-", f"{generation.codes:,}", str(generation.n_bits),
-            str(generation.random_state), *encoders, quality, f"{generation.bytes / 1e6:.1f}"]  # fmt: skip
+    facts = [generation.number, status, generation.made or "-", f"{generation.codes:,}", generation.n_bits]
+    return [*facts, generation.random_state, *encoders, quality, f"{generation.bytes / 1e6:.1f}"]
 
 
 def take_in(
@@ -229,19 +219,6 @@ def take_in(
         raise DataError(f"None of the {len(items):,} items of {source} could be used; nothing was added.")
 
 
-def remove(path: Path, ids: Iterable[int] | None, as_json: bool) -> None:
-    """`index remove` on a collection."""
-    with open_collection(path) as collection:
-        done = collection.remove(ids or ())
-    show_report(done, as_json)
-
-
-def stats(path: Path, as_json: bool) -> None:
-    """`index stats` on a collection."""
-    with open_collection(path) as collection:
-        show_facts(collection.stats(), as_json)
-
-
 def search(
     path: Path, text: str | None, image: Path | None, like: int | None, label: str | None, k: int, rerank: bool,
     as_json: bool, engine: str | None = None,
@@ -266,24 +243,20 @@ def show_facts(facts: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(facts)
         return
-    from rich.table import Table
-
-    table = Table(show_header=False)
+    rows = []
     for name, value in facts.items():
-        plain = isinstance(value, int) and not isinstance(value, bool)
-        table.add_row(name.replace("_", " "), f"{value:,}" if plain else str(value))
-    stdout().print(table)
+        is_count = isinstance(value, int) and not isinstance(value, bool)
+        rows.append((name.replace("_", " "), f"{value:,}" if is_count else value))
+    print_table((), rows)
 
 
 def open_collection(path: Path, engine: str | None = None) -> Collection:
-    """The collection in a folder."""
     from fusehash.collection import Collection
 
     return Collection.open(path, engine=engine)
 
 
 def _check_same(collection: Collection, chosen: dict[str, Any]) -> None:
-    """Raise if a build of an existing collection asks for other settings."""
     settings = collection.settings
     current = _chosen(settings.n_bits, settings.image.name, settings.text.name, settings.random_state)
     for name, value in chosen.items():
@@ -295,7 +268,6 @@ def _check_same(collection: Collection, chosen: dict[str, Any]) -> None:
 
 
 def _chosen(bits: int | None, image_encoder: str | None, text_encoder: str | None, seed: int | None) -> dict[str, Any]:
-    """The settings that are not None."""
     settings = {"n_bits": bits, "image_encoder": image_encoder, "text_encoder": text_encoder, "random_state": seed}
     return {name: value for name, value in settings.items() if value is not None}
 
@@ -324,20 +296,13 @@ def _show_hits(hits: list[Hit], as_json: bool) -> None:
             | {name: getattr(hit.item, name) for name in fields}
             for hit in hits
         ])  # fmt: skip
-        return
-    from rich.markup import escape
-    from rich.table import Table
-
-    if not hits:
+    elif not hits:
         say("Nothing was found.")
-        return
-    table = Table("id", "score", "distance", "key", "caption")
-    for hit in hits:
-        words = escape(hit.item.key), escape(_shortened(hit.item.text or ""))
-        table.add_row(str(hit.id), f"{hit.score:.3f}", str(hit.distance), *words)
-    stdout().print(table)
+    else:
+        rows = [(hit.id, f"{hit.score:.3f}", hit.distance, hit.item.key, _shortened(hit.item.text)) for hit in hits]
+        print_table(("id", "score", "distance", "key", "caption"), rows)
 
 
-def _shortened(text: str) -> str:
-    line = " ".join(text.split())
+def _shortened(text: str | None) -> str:
+    line = " ".join((text or "").split())
     return line if len(line) <= CAPTION_WIDTH else f"{line[: CAPTION_WIDTH - 3].rstrip()}..."

@@ -58,33 +58,36 @@ def demo(
         require(package, "fusehash demo --serve")
     methods = ("fusehash", *CONTROLS)
     models = {name: inputs.make_hasher(name, bits=bits, seed=None, params={}) for name in methods}
-    console, clock = stdout(), _Clock()
+    console, began = stdout(), time.perf_counter()
+    seconds: dict[str, float] = {}
     with _folder(out) as folder:
-        items, split, data = clock.of("features", learn_features)
-        results = clock.of("evaluation", lambda: run_all(models, data, k=50, ties="expected", seeds=SEEDS))
+        with timed(seconds, "features"):
+            items, split, data = learn_features()
+        with timed(seconds, "evaluation"):
+            results = run_all(models, data, k=50, ties="expected", seeds=SEEDS)
         chance = chance_map(data)
         if not as_json:
             show_scores(console, items, data, results, chance, bits)
-        with build(folder, items, split, bits, clock) as collection:
-            answers = clock.of("queries", lambda: ask_all(collection, items, split))
-            clock.of("adding", lambda: add_queries(collection, items, split))
+        with build(folder, items, split, bits, seconds) as collection:
+            with timed(seconds, "queries"):
+                answers = ask_all(collection, items, split)
+            with timed(seconds, "adding"):
+                add_queries(collection, items, split)
             stats = collection.stats()
-        clock.stop()
+        seconds["total"] = round(time.perf_counter() - began, 2)
         if as_json:
             from fusehash.datasets.emoji import ATTRIBUTION
 
-            concepts = {item.concept for item in items}
-            print_json({
-                "data": {"items": len(items), "concepts": len(concepts), "groups": list(data.label_names or ()),
-                         "split": data.split, "attribution": ATTRIBUTION},
-                "results": {name: result.to_dict() for name, result in results.items()}, "chance": chance,
-                "queries": answers, "collection": {**stats, "path": str(out) if out else None},
-                "seconds": clock.seconds,
-            })  # fmt: skip
+            about = {"split": data.split, "attribution": ATTRIBUTION, "groups": list(data.label_names or ())}
+            counts = {"items": len(items), "concepts": len({item.concept for item in items})}
+            scores = {name: result.to_dict() for name, result in results.items()}
+            saved = {**stats, "path": str(out) if out else None}
+            report = {"data": counts | about, "results": scores, "chance": chance, "queries": answers}
+            print_json({**report, "collection": saved, "seconds": seconds})
             return
         for answer in answers:
             show_answer(console, answer, {item.key: item for item in items})
-        show_end(out, stats, clock.seconds)
+        show_end(out, stats, seconds)
         if _wants_page(serve):
             from fusehash.commands import serve as serving
 
@@ -121,15 +124,17 @@ def chance_map(data: PairedDataset) -> float:
 
 
 @contextmanager
-def build(folder: Path, items: Sequence[EmojiItem], split: Split, bits: int, clock: _Clock) -> Iterator[Collection]:
+def build(
+    folder: Path, items: Sequence[EmojiItem], split: Split, bits: int, seconds: dict[str, float]
+) -> Iterator[Collection]:
     """A collection of all items except the queries. If something fails, it is deleted."""
     from fusehash.collection import Collection
 
     collection = Collection.create(folder, n_bits=bits, image_params=IMAGE_PARAMS)
     try:
         with collection:
-            with progress("collection") as report:
-                clock.of("collection", lambda: collection.build(_new(items, split.database), progress=report))
+            with progress("collection") as report, timed(seconds, "collection"):
+                collection.build(_new(items, split.database), progress=report)
             yield collection
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
@@ -208,7 +213,10 @@ def show_answer(console: Console, answer: dict[str, Any], items_by_key: dict[str
     console.print(f"\nSearching {answer['searched']:,} emoji by {query}{unseen}:", soft_wrap=True, markup=False)
     results = answer["found"]
     if not terminal.can_show(console):
-        console.print(_table(results))
+        same = {None: "", True: "yes", False: "no"}
+        rows = [(hit["name"], hit["group"], same[hit["relevant"]], hit["distance"]) for hit in results]
+        numbered = [(rank, *row) for rank, row in enumerate(rows, start=1)]
+        terminal.print_table(("", "result", "group", "same group", "bits away"), numbered, console)
         return
     side = terminal.fitting_side(console.width, len(results))
     if answer["by"] == "image":
@@ -218,18 +226,6 @@ def show_answer(console: Console, answer: dict[str, Any], items_by_key: dict[str
         Text(f"{h['name']}\n{h['distance']} bits away", style) for h, style in zip(results, styles, strict=True)
     ]
     console.print(terminal.row_of_pictures([items_by_key[hit["key"]].image for hit in results], captions, side))
-
-
-def _table(results: Sequence[dict[str, Any]]) -> Any:
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table("", "result", "group", "same group")
-    table.add_column("bits away", justify="right")
-    for rank, hit in enumerate(results, start=1):
-        same = {None: "", True: "yes", False: "no"}[hit["relevant"]]
-        table.add_row(str(rank), escape(hit["name"]), escape(hit["group"]), same, str(hit["distance"]))
-    return table
 
 
 def show_end(out: Path | None, stats: dict[str, Any], seconds: dict[str, float]) -> None:
@@ -257,21 +253,11 @@ def _folder(out: Path | None) -> Iterator[Path]:
     yield out
 
 
-class _Clock:
-    """Seconds per part."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._began = time.perf_counter()
-
-    def of(self, name: str, work: Any) -> Any:
-        began = time.perf_counter()
-        result = work()
-        self.seconds[name] = round(time.perf_counter() - began, 2)
-        return result
-
-    def stop(self) -> None:
-        self.seconds["total"] = round(time.perf_counter() - self._began, 2)
+@contextmanager
+def timed(seconds: dict[str, float], name: str) -> Iterator[None]:
+    began = time.perf_counter()
+    yield
+    seconds[name] = round(time.perf_counter() - began, 2)
 
 
 def _can_serve() -> bool:

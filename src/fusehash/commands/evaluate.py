@@ -85,9 +85,7 @@ def parse_k(text: str) -> int | None:
     if text.lower() == "all":
         return None
     if not text.isdecimal() or int(text) < 1:
-        raise typer.BadParameter(
-            f"must be an integer of at least 1, or 'all'. Got {text!r} instead.", param_hint="'--k'"
-        )
+        raise typer.BadParameter(f"must be a positive integer or 'all'. Got {text!r} instead.", param_hint="'--k'")
     return int(text)
 
 

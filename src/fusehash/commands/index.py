@@ -7,18 +7,17 @@ file or the address of a server is an index of codes.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fusehash.commands import collection, inputs
-from fusehash.commands.terminal import FusehashGroup, print_json, stdout
+from fusehash.commands.terminal import FusehashGroup, print_json, print_table
 from fusehash.errors import DataError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from fusehash.search import HammingIndex
 
 ENGINES = "scan, numpy, multi-index, auto, torch, faiss-ivf, faiss-hnsw"
@@ -112,14 +111,13 @@ EitherPath = Annotated[
         metavar="INDEX", help="The index file, the address of a server, or the folder of a collection.", parser=locate
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
 
 
 @index_app.command(epilog="Example: fusehash index create codes.db --bits 64")
 def create(
     path: IndexPath,
     bits: Annotated[int, typer.Option(help="Width of the codes, a multiple of 8.")] = 64,
-    as_json: AsJson = False,
+    as_json: inputs.Json = False,
 ) -> None:
     """Create an empty index."""
     if path.exists():
@@ -150,21 +148,23 @@ def add(
     captions: collection.Captions = None,
     text: collection.Text = None,
     label: collection.Labels = None,
-    as_json: AsJson = False,
+    as_json: inputs.Json = False,
 ) -> None:
     """Add codes to an index, or items to a collection, all or none. A missing index is created."""
     if path.is_collection:
         collection.refuse(ids=ids)
         collection.take_in("add", path.path, source, captions, text, label, as_json)
         return
-    if _is_for_collections(source):
+    from fusehash.bits import check_codes
+    from fusehash.datasets.folders import IMAGE_SUFFIXES, TABLE_SUFFIXES
+    from fusehash.search import HammingIndex
+
+    if source.is_dir() or source.suffix.lower() in IMAGE_SUFFIXES | TABLE_SUFFIXES:
         hint = "that is a file" if path.exists() else f"fusehash index {source} --out {path} creates one"
         raise DataError(f"There is no collection at {path}; {hint}.")
     collection.refuse("a collection", captions=captions, text=text, label=label)
-    from fusehash.bits import check_codes
-    from fusehash.search import HammingIndex
-
-    new, new_ids = check_codes(_load(source), what=f"Codes in {source}"), None if ids is None else _load(ids)
+    new = check_codes(inputs.load_npy(source), what=f"Codes in {source}")
+    new_ids = None if ids is None else inputs.load_npy(ids)
     n_bits = None
     if not path.exists():
         n_bits = new.shape[1] * 8
@@ -183,23 +183,25 @@ def remove(
     path: EitherPath,
     numbers: Annotated[list[int] | None, typer.Argument(metavar="[ID]...", help="Ids to remove.")] = None,
     ids: Annotated[Path | None, typer.Option(help="A .npy file of ids to remove.")] = None,
-    as_json: AsJson = False,
+    as_json: inputs.Json = False,
 ) -> None:
     """Remove codes, or items of a collection, by id, all or none."""
     if bool(numbers) == (ids is not None):
         raise typer.BadParameter("give ids, or --ids with a file of them")
     import numpy as np
 
+    unwanted = np.array(numbers) if ids is None else inputs.load_npy(ids)
     if path.is_collection:
-        collection.remove(path.path, numbers if ids is None else _load(ids).ravel().tolist(), as_json)
+        with collection.open_collection(path.path) as opened:
+            collection.show_report(opened.remove(unwanted.ravel().tolist()), as_json)
         return
     with path.open() as index:
-        removed = index.remove(np.array(numbers) if ids is None else _load(ids))
+        removed = index.remove(unwanted)
         collection.show_facts({"removed": removed, "count": len(index)}, as_json)
 
 
 @index_app.command(epilog="Example: fusehash index compact codes.db")
-def compact(path: IndexPath, as_json: AsJson = False) -> None:
+def compact(path: IndexPath, as_json: inputs.Json = False) -> None:
     """Merge small blocks and free the disk space of removed codes."""
     with path.open() as index:
         index.compact()
@@ -207,13 +209,10 @@ def compact(path: IndexPath, as_json: AsJson = False) -> None:
 
 
 @index_app.command(epilog="Example: fusehash index stats codes.db --json")
-def stats(path: EitherPath, as_json: AsJson = False) -> None:
+def stats(path: EitherPath, as_json: inputs.Json = False) -> None:
     """Show what an index or a collection holds, and its size. All codes are read and checked."""
-    if path.is_collection:
-        collection.stats(path.path, as_json)
-        return
-    with path.open() as index:
-        collection.show_facts(index.stats(), as_json)
+    with collection.open_collection(path.path) if path.is_collection else path.open() as database:
+        collection.show_facts(database.stats(), as_json)
 
 
 def search(
@@ -234,13 +233,11 @@ def search(
     like: collection.Like = None,
     label: collection.QueryLabel = None,
     rerank: collection.Rerank = True,
-    radius: Annotated[
-        int | None, typer.Option(help="Codes: all within this Hamming distance, instead of -k.", min=0)
-    ] = None,
+    radius: Annotated[int | None, typer.Option(help="Codes: all within this distance, instead of -k.", min=0)] = None,
     allowed: Annotated[Path | None, typer.Option(help="Codes: a .npy file of the ids that may be found.")] = None,
     engine: Annotated[str | None, typer.Option(help=f"One of {ENGINES}.  \\[default: scan]")] = None,
     threads: Annotated[int | None, typer.Option(help="Codes: threads; all cores by default.", min=1)] = None,
-    as_json: AsJson = False,
+    as_json: inputs.Json = False,
 ) -> None:
     """Find the items of a collection for a text, an image or another item; or the nearest codes of query codes."""
     if database.is_collection:
@@ -257,7 +254,7 @@ def search(
     with _database(database, engine or "scan", threads) as index:
         if not Path(query).exists():
             raise DataError(f"Codes are searched by a .npy file of query codes. There is no file {query!r}.")
-        codes, ids_allowed = _load(Path(query)), None if allowed is None else _load(allowed)
+        codes, ids_allowed = inputs.load_npy(Path(query)), None if allowed is None else inputs.load_npy(allowed)
         if radius is None:
             distances, ids = index.search(codes, k, allowed=ids_allowed)
             offsets = np.arange(len(codes) + 1) * ids.shape[1]
@@ -266,47 +263,27 @@ def search(
     _show_results(offsets, distances.ravel(), ids.ravel(), as_json)
 
 
-def _is_for_collections(source: Path) -> bool:
-    from fusehash.datasets.folders import IMAGE_SUFFIXES, TABLE_SUFFIXES
-
-    return source.is_dir() or source.suffix.lower() in IMAGE_SUFFIXES | TABLE_SUFFIXES
-
-
 def _database(database: Location, engine: str, threads: int | None) -> HammingIndex:
     from fusehash.bits import check_codes
     from fusehash.search import HammingIndex
 
     if database.is_server or database.path.suffix != ".npy":
         return database.open(engine=engine, threads=threads)
-    codes = check_codes(_load(database.path), what=f"Codes in {database}")
+    codes = check_codes(inputs.load_npy(database.path), what=f"Codes in {database}")
     index = HammingIndex(codes.shape[1] * 8, engine=engine, threads=threads)
     index.add(codes)
     return index
 
 
-def _load(path: Path) -> NDArray[Any]:
-    import numpy as np
-
-    try:
-        loaded = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is not a .npy file of numbers"
-        raise DataError(f"{path} cannot be read: {reason}.") from error
-    if not isinstance(loaded, np.ndarray):
-        raise DataError(f"{path} cannot be read: it is not a .npy file of numbers.")
-    return loaded
-
-
 def _show_results(offsets: Any, distances: Any, ids: Any, as_json: bool) -> None:
+    parts = [slice(start, stop) for start, stop in pairwise(offsets)]
+    results = [(ids[part].tolist(), distances[part].tolist()) for part in parts]
     if as_json:
-        parts = [slice(offsets[q], offsets[q + 1]) for q in range(len(offsets) - 1)]
-        results = ({"ids": ids[part].tolist(), "distances": distances[part].tolist()} for part in parts)
-        print_json([{"query": q, **result} for q, result in enumerate(results)])
+        print_json([{"query": q, "ids": near, "distances": away} for q, (near, away) in enumerate(results)])
         return
-    from rich.table import Table
-
-    table = Table("query", "rank", "id", "distance")
-    for q in range(len(offsets) - 1):
-        for rank, i in enumerate(range(offsets[q], offsets[q + 1]), start=1):
-            table.add_row(str(q), str(rank), str(ids[i]), str(distances[i]))
-    stdout().print(table)
+    rows = [
+        (q, rank, id, distance)
+        for q, result in enumerate(results)
+        for rank, (id, distance) in enumerate(zip(*result, strict=True), start=1)
+    ]
+    print_table(("query", "rank", "id", "distance"), rows)

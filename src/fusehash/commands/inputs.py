@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 def whole_number(text: str | int) -> int:
-    """An option that is a whole number; the error shows what came instead."""
     try:
         return int(text)
     except ValueError:
@@ -70,12 +69,11 @@ def load_data(
     """The dataset of DATA and its options, with a split and, if it has them, labels."""
     from fusehash import datasets
 
-    files = view_files(data)
+    files = view_files(data, folder, stack_images)
     if files is None:
         if labels is not None:
             raise typer.BadParameter("a dataset has its own labels.", param_hint="'--labels'")
         return datasets.load(data[0], folder, split_seed=split_seed, n_train=n_train, stack_images=stack_images)
-    refuse_dataset_options(folder, stack_images)
     if labels is None:
         raise typer.BadParameter("files of views need --labels FILE here.", param_hint="'--labels'")
     from fusehash.datasets.arrays import ArrayContent
@@ -84,9 +82,8 @@ def load_data(
     from fusehash.datasets.splits import make_split
 
     views, matrix, name = open_views(files), tidy_labels(read_labels(labels)), "+".join(files)
-    content = ArrayContent({}, matrix)
-    split = make_split(content, GENERIC, n_query=None, n_train=n_train, seed=split_seed, name=name)
-    return datasets.PairedDataset(name, views, matrix, split.train, split.query, split.database, split.sentence)
+    split = make_split(ArrayContent({}, matrix), GENERIC, n_query=None, n_train=n_train, seed=split_seed, name=name)
+    return datasets.PairedDataset(name, views, matrix, *split)
 
 
 def load_training(
@@ -94,14 +91,13 @@ def load_training(
     labels: Path | None = None,
 ) -> TrainingRows:  # fmt: skip
     """The training rows of a dataset; of files of views all rows, or ``n_train`` of them."""
-    files = view_files(data)
+    files = view_files(data, folder, stack_images)
     if files is None:
         dataset = load_data(data, folder, split_seed, n_train, stack_images, labels)
         learned = None if dataset.labels is None else dataset.labels[dataset.train]
         return TrainingRows(dataset.name, dataset.views.rows(dataset.train), learned, dataset.split, dataset)
     import numpy as np
 
-    refuse_dataset_options(folder, stack_images)
     views, matrix = open_views(files), None if labels is None else read_labels(labels)
     if matrix is not None and len(matrix) != views.n_rows:
         raise DataError(f"The labels must have one row per item, {views.n_rows}. Got {len(matrix)} instead.")
@@ -115,7 +111,7 @@ def load_training(
     return TrainingRows(name, views.rows(drawn), None if matrix is None else matrix[drawn], sentence)
 
 
-def view_files(data: Sequence[str]) -> dict[str, str] | None:
+def view_files(data: Sequence[str], folder: Path | None, stack_images: bool) -> dict[str, str] | None:
     """Name -> file if DATA is files of views (NAME=FILE, or FILE named as the view); None if it is a dataset."""
     from fusehash.streams import is_view_path
 
@@ -131,6 +127,8 @@ def view_files(data: Sequence[str]) -> dict[str, str] | None:
         if name in files:
             raise typer.BadParameter(f"the view {name!r} is given twice.")
         files[name] = path
+    if folder is not None or stack_images:
+        raise typer.BadParameter("are for datasets, not for files of views.", param_hint="'--data' / '--stack-images'")
     return files
 
 
@@ -143,23 +141,25 @@ def open_views(files: dict[str, str]) -> PairedViews:
 
 
 def read_labels(path: Path) -> Any:
-    """Labels from a .npy file, never unpickled."""
-    import numpy as np
-
-    try:
-        labels = np.load(path, allow_pickle=False)
-    except FileNotFoundError:
-        raise DataError(f"The labels must be at {path}. There is no file.") from None
-    except (ValueError, EOFError, OSError) as error:
-        raise DataError(f"The labels {path.name} must be an intact .npy file. It could not be read.") from error
-    if not isinstance(labels, np.ndarray) or labels.ndim not in (1, 2):
-        raise DataError(f"The labels {path.name} must be class numbers or a 0/1 matrix. Got shape {np.shape(labels)}.")
+    """Class numbers or a 0/1 matrix from a .npy file."""
+    labels = load_npy(path)
+    if labels.ndim not in (1, 2):
+        raise DataError(f"The labels {path.name} must be class numbers or a 0/1 matrix. Got shape {labels.shape}.")
     return labels
 
 
-def refuse_dataset_options(folder: Path | None, stack_images: bool) -> None:
-    if folder is not None or stack_images:
-        raise typer.BadParameter("are for datasets, not for files of views.", param_hint="'--data' / '--stack-images'")
+def load_npy(path: Path) -> Any:
+    """The array of a .npy file, never unpickled."""
+    import numpy as np
+
+    reason = "it is not a .npy file of numbers"
+    try:
+        array = np.load(path, allow_pickle=False)
+        if isinstance(array, np.ndarray):
+            return array
+    except (OSError, ValueError, EOFError) as error:
+        reason = getattr(error, "strerror", None) or reason
+    raise DataError(f"{path} cannot be read: {reason}.")
 
 
 def parse_params(entries: Sequence[str] | None) -> dict[str, Any]:
@@ -203,7 +203,7 @@ def make_hasher(method: str, *, bits: int, seed: int | None, params: dict[str, A
 
 def check_target(path: Path) -> None:
     """Raise before the work begins if a result cannot be written there."""
-    if path.is_dir() and path.suffix.lower() != ".zarr":
+    if path.is_dir():
         raise DataError(f"The file to write must not be a folder. Got {path}.")
     check_folder(path, "The file to write")
 
@@ -220,10 +220,9 @@ def check_folder(path: Path, what: str) -> None:
 
 def check_captions(items: list[NewItem], photos: Path, captions: Path | None) -> None:
     """Raise or warn if captions and pictures do not match."""
-    from fusehash.datasets.folders import DEFAULT_CAPTIONS
+    from fusehash.datasets.folders import default_captions
 
-    if captions is None:
-        captions = next((photos / name for name in DEFAULT_CAPTIONS if (photos / name).is_file()), None)
+    captions = captions or default_captions(photos)
     if captions is None or not photos.is_dir():
         return
     if not any(item.text or item.labels for item in items):
@@ -252,9 +251,6 @@ def without_missing(items: list[NewItem]) -> list[NewItem]:
 
 def has_picture(item: NewItem) -> bool:
     """Whether the picture of an item exists."""
-    if not isinstance(item.image, Path):
-        return item.image is not None
-    try:
-        return item.image.exists()
-    except OSError:  # too long for a name, or in a folder that cannot be listed
-        return False
+    from fusehash.datasets.folders import exists
+
+    return exists(item.image) if isinstance(item.image, Path) else item.image is not None

@@ -5,16 +5,13 @@ from __future__ import annotations
 import time
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from fusehash.commands import inputs
 from fusehash.commands.terminal import print_json, progress, say
 from fusehash.errors import DataError
-
-if TYPE_CHECKING:
-    from fusehash.hashers.base import CrossModalHasher
 
 FIT_EXAMPLE = """Example: fusehash fit wiki.npz --bits 64 --out wiki.safetensors
 
@@ -71,7 +68,7 @@ ENCODE_EXAMPLE = """Example: fusehash encode wiki.safetensors wiki.npz --view te
 
 A plain matrix: fusehash encode wiki.safetensors pictures.npy --view image
 
-Several: fusehash encode wiki.safetensors image=pictures.zarr text=words.parquet --fused --out codes.zarr"""
+Several: fusehash encode wiki.safetensors image=pictures.zarr text=words.parquet --fused"""
 
 
 class RowSet(str, Enum):
@@ -99,7 +96,7 @@ def encode(
     """Write the packed codes (rows, bits / 8) of DATA, block by block."""
     if fused == (view is not None):
         raise typer.BadParameter("give either --view NAME or --fused.", param_hint="'--view' / '--fused'")
-    files = inputs.view_files(data)
+    files = inputs.view_files(data, folder, stack_images)
     unnamed = files is not None and list(files.values()) == data and len(data) == 1  # --view names it
     if unnamed and fused:
         raise typer.BadParameter("one matrix is one view; name it with --view.", param_hint="'--fused'")
@@ -118,10 +115,7 @@ def encode(
     elif unnamed:
         views = {view: streams.open_view(data[0])}
     else:
-        inputs.refuse_dataset_options(folder, stack_images)
         views = {name: streams.open_view(path) for name, path in choose(files, view, "the files").items()}
-    for name, matrix in views.items():
-        check_width(hasher, matrix, name)
     n_rows = next(iter(views.values())).shape[0]
     with progress("encode") as report:
         encode_rows(hasher, views, fused=fused, out=out, report=report)
@@ -137,14 +131,6 @@ def encode(
 
 
 def choose(views: dict[str, Any], view: str | None, where: str) -> dict[Any, Any]:
-    """One view, or all of them."""
     if view is not None and view not in views:
         raise DataError(f"The view must be one of {', '.join(map(repr, views))} in {where}. Got {view!r} instead.")
     return views if view is None else {view: views[view]}
-
-
-def check_width(hasher: CrossModalHasher, matrix: Any, name: str) -> None:
-    """Raise before the first block if a matrix does not have the features of the view."""
-    expected = hasher.n_features_.get(name)
-    if expected is not None and matrix.shape[1] != expected:
-        raise DataError(f"View '{name}' must have {expected} features, as in fit. Got {matrix.shape[1]} instead.")

@@ -29,13 +29,8 @@ def serve(
     allow_host: Annotated[
         list[str] | None, typer.Option(help="Another host name of this server that browsers may use; repeat for more.")
     ] = None,
-    writable: Annotated[
-        bool, typer.Option("--writable", help="Allow clients with the token to add and remove items.")
-    ] = False,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(help="A file with the token for writing; default: a new one is generated and shown."),
-    ] = None,
+    writable: Annotated[bool, typer.Option("--writable", help="Clients with the token may add and remove.")] = False,
+    token_file: Annotated[Path | None, typer.Option(help="The token for writing; default: a new one is shown.")] = None,
 ) -> None:
     """Serve a search page for a collection at http://127.0.0.1:8000, and an HTTP API documented at /api/docs."""
     for package in PACKAGES:

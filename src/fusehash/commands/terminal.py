@@ -6,7 +6,7 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, TextIO
@@ -94,6 +94,17 @@ def print_json(result: Any) -> None:
     typer.echo(json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False))
 
 
+def print_table(columns: Sequence[str], rows: Iterable[Iterable[Any]], console: Console | None = None) -> None:
+    """Print a table, by default to stdout; without columns it has no head."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(*columns, show_header=bool(columns))
+    for row in rows:
+        table.add_row(*(escape(str(cell)) for cell in row))
+    (console or stdout()).print(table)
+
+
 @contextmanager
 def progress(title: str) -> Iterator[Callable[[int, int, str], None]]:
     """A callback(step, total, message) that draws a bar on stderr; without a terminal, a line every few seconds."""
@@ -116,7 +127,7 @@ def _lines(title: str) -> Callable[[int, int, str], None]:
         nonlocal last
         if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
             last = time.monotonic()
-            typer.echo(f"{title}: {step}/{total} {message}", err=True)
+            typer.echo(f"{title}: {f'{step}/{total} ' if total else ''}{message}", err=True)
 
     return report
 
@@ -167,11 +178,10 @@ def row_of_pictures(pictures: Sequence[bytes], captions: Sequence[Text], side: i
     return table
 
 
-def _pixels(image: bytes, side: int) -> list[list[tuple[int, int, int, int]]]:
+def _pixels(image: bytes, side: int) -> Any:
     """Rows of RGBA pixels, ``side`` x ``side``."""
+    import numpy as np
+
     Image, ImageOps = (require(f"PIL.{name}", "Showing pictures") for name in ("Image", "ImageOps"))
     with Image.open(BytesIO(image), formats=("PNG", "JPEG", "WEBP")) as file:
-        small = ImageOps.pad(file.convert("RGBA"), (side, side), color=(0, 0, 0, 0))
-    flat = list(small.tobytes())
-    pixels = list(zip(*(flat[channel::4] for channel in range(4)), strict=True))
-    return [pixels[start : start + side] for start in range(0, side * side, side)]
+        return np.asarray(ImageOps.pad(file.convert("RGBA"), (side, side), color=(0, 0, 0, 0))).tolist()

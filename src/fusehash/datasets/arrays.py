@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import zipfile
 from abc import ABC, abstractmethod
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -36,34 +38,31 @@ class ArrayFile(ABC):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
+        with self._intact():
             self.shapes: dict[str, tuple[int, ...]] = self._shapes()
-        except FusehashError:
-            raise
-        except Exception as error:  # parsers raise many classes on damaged files
-            raise self._unreadable(error) from error
 
     def read(self, key: str) -> Any:
         """One array; scipy.sparse if the file stores it so."""
-        try:
+        with self._intact(f" (array '{key}')"):
             array = self._read(key)
             if sp.issparse(array):
                 array.check_format(full_check=True)  # indices outside of the matrix would crash the process
-            return array
-        except (MemoryError, FusehashError):
-            raise
-        except Exception as error:
-            raise self._unreadable(error, key) from error
+        return array
 
     @property
     def keys(self) -> str:
-        """The names of the arrays, for messages."""
         return ", ".join(self.shapes) if self.shapes else "none"
 
-    def _unreadable(self, error: Exception, key: str | None = None) -> DataError:
-        where = f" (array '{key}')" if key else ""
-        reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
-        return DataError(f"{self.path.name} must be an intact {self.kind} file. It could not be read{where}: {reason}.")
+    @contextmanager
+    def _intact(self, where: str = "") -> Iterator[None]:
+        try:
+            yield
+        except (MemoryError, FusehashError):
+            raise
+        except Exception as error:  # parsers raise many classes on damaged files
+            reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
+            rule = f"{self.path.name} must be an intact {self.kind} file."
+            raise DataError(f"{rule} It could not be read{where}: {reason}.") from error
 
     @abstractmethod
     def _shapes(self) -> dict[str, tuple[int, ...]]: ...
@@ -174,12 +173,12 @@ class ArrayContent:
 
 def read_content(file: ArrayFile) -> ArrayContent:
     """Read the layout that the names of the arrays show."""
-    keys = file.shapes
-    if isinstance(file, NpzFile) and {"image", "text"} <= keys.keys():
+    keys = file.shapes.keys()
+    if isinstance(file, NpzFile) and {"image", "text"} <= keys:
         return _read_numpy(file)
-    if {"I_tr", "T_tr", "L_tr", "I_te", "T_te", "L_te"} <= keys.keys():
+    if {"I_tr", "T_tr", "L_tr", "I_te", "T_te", "L_te"} <= keys:
         return _read_parts(file)
-    if {"YAll", "LAll"} <= keys.keys() and {"XAll", "IAll", "images"} & keys.keys():
+    if {"YAll", "LAll"} <= keys and {"XAll", "IAll", "images"} & keys:
         return _read_deep(file)
     raise DataError(
         f"The file {file.path.name} must hold the arrays {LAYOUTS}. Found instead: {file.keys}. "
@@ -203,34 +202,36 @@ def _read_numpy(file: ArrayFile) -> ArrayContent:
 
 
 def _read_parts(file: ArrayFile) -> ArrayContent:
-    parts = ["tr", "te"]
-    database_keys = [key for key in ("I_db", "T_db", "L_db") if key in file.shapes]
-    if database_keys:
-        if len(database_keys) < 3:
-            raise DataError(f"{file.path.name} must hold all of I_db, T_db and L_db, or none. Found: {file.keys}.")
-        parts.append("db")
-    pieces: dict[str, dict[str, Any]] = {}
+    n_database_keys = len({"I_db", "T_db", "L_db"} & file.shapes.keys())
+    if n_database_keys not in (0, 3):
+        raise DataError(f"{file.path.name} must hold all of I_db, T_db and L_db, or none. Found: {file.keys}.")
+    parts = ["tr", "te", "db"] if n_database_keys else ["tr", "te"]
+    views: dict[str, dict[str, Any]] = {}
     labels: dict[str, Any] = {}
     for part in parts:
-        pieces[part] = {"image": _view(file, f"I_{part}", "image"), "text": _view(file, f"T_{part}", "text")}
-        labels[part] = _labels(file, f"L_{part}", pieces[part]["image"].shape[0])
-        check_pairing(file, pieces[part], labels[part], suffix=f"_{part}")
-    _check_alike(file, pieces, labels)
-    n_train, n_query = labels["tr"].shape[0], labels["te"].shape[0]
-    keep = np.arange(n_train + n_query)
-    train, query, database = keep[:n_train], keep[n_train:], keep[:n_train]
+        views[part] = {"image": _view(file, f"I_{part}", "image"), "text": _view(file, f"T_{part}", "text")}
+        labels[part] = _labels(file, f"L_{part}", views[part]["image"].shape[0])
+        check_pairing(file, views[part], labels[part], suffix=f"_{part}")
+    for name in ("image", "text", "labels"):
+        shapes = {part: (labels[part] if name == "labels" else views[part][name]).shape for part in parts}
+        if len({shape[1:] for shape in shapes.values()}) > 1:
+            listed = ", ".join(f"_{part} has {(*shape, 1)[1]}" for part, shape in shapes.items())
+            raise DataError(f"The parts of {file.path.name} must have equally wide {name}. Got columns: {listed}.")
+    ends = np.cumsum([labels[part].shape[0] for part in parts])
+    keep = np.arange(ends[-1])
+    train, query = keep[: ends[0]], keep[ends[0] : ends[1]]
+    database = keep[ends[1] :] if "db" in parts else train
     if "db" in parts:
-        n_database = labels["db"].shape[0]
-        database = np.arange(n_train + n_query, n_train + n_query + n_database)
-        twin = find_twins(pieces["tr"], pieces["db"])
+        twin = find_twins(views["tr"], views["db"])
         # Files often repeat the training pairs in the database; keep one row of each.
         keep = np.concatenate([np.flatnonzero(twin < 0), query, database])
-        moved = np.full(n_train + n_query + n_database, -1)
+        moved = np.full(ends[-1], -1)
         moved[keep] = np.arange(keep.size)
-        train = moved[np.where(twin < 0, train, n_train + n_query + twin)]
+        train = moved[np.where(twin < 0, train, ends[1] + twin)]
         query, database = moved[query], moved[database]
-    views = {name: tidy_view(_stack([pieces[part][name] for part in parts])[keep], name) for name in ("image", "text")}
-    return ArrayContent(views, _stack([labels[part] for part in parts])[keep], train, query, database)
+    joined = {name: _stack([views[part][name] for part in parts])[keep] for name in ("image", "text")}
+    tidied = {name: tidy_view(matrix, name) for name, matrix in joined.items()}
+    return ArrayContent(tidied, _stack([labels[part] for part in parts])[keep], train, query, database)
 
 
 def _read_deep(file: ArrayFile) -> ArrayContent:
@@ -272,22 +273,11 @@ def _label_names(file: ArrayFile) -> tuple[str, ...] | None:
 
 
 def check_pairing(file: ArrayFile, views: Mapping[str, Any], labels: Any, suffix: str = "") -> None:
-    """Every view and the labels must have the same number of rows."""
     matrices = views if labels is None else {**views, "labels": labels}
     rows = {f"{name}{suffix}": matrix.shape[0] for name, matrix in matrices.items()}
     if len(set(rows.values())) > 1:
         listed = ", ".join(f"{name} has {count}" for name, count in rows.items())
         raise DataError(f"Rows of {file.path.name} must pair one to one. Got different numbers of rows: {listed}.")
-
-
-def _check_alike(file: ArrayFile, pieces: Mapping[str, Mapping[str, Any]], labels: Mapping[str, Any]) -> None:
-    for what, widths in (
-        *((name, {part: piece[name].shape[1] for part, piece in pieces.items()}) for name in ("image", "text")),
-        ("labels", {part: 1 if matrix.ndim == 1 else matrix.shape[1] for part, matrix in labels.items()}),
-    ):
-        if len(set(widths.values())) > 1:
-            listed = ", ".join(f"_{part} has {count}" for part, count in widths.items())
-            raise DataError(f"The parts of {file.path.name} must have equally wide {what}. Got columns: {listed}.")
 
 
 def _stack(parts: list[Any]) -> Any:
@@ -298,16 +288,13 @@ def _stack(parts: list[Any]) -> Any:
 
 def find_twins(part: Mapping[str, Any], whole: Mapping[str, Any]) -> Any:
     """For each row of ``part`` the row of ``whole`` that equals it in every view, each used once; -1 if none does."""
-    rows_of: dict[bytes, list[int]] = {}
+    rows_of: defaultdict[bytes, deque[int]] = defaultdict(deque)
     for row, content in enumerate(_row_digests(whole)):
-        rows_of.setdefault(content, []).append(row)
-    for rows in rows_of.values():
-        rows.reverse()  # so that pop() takes the first
-    return np.array([rows.pop() if (rows := rows_of.get(content, [])) else -1 for content in _row_digests(part)])
+        rows_of[content].append(row)
+    return np.array([rows_of[content].popleft() if rows_of[content] else -1 for content in _row_digests(part)])
 
 
 def _row_digests(views: Mapping[str, Any]) -> Iterator[bytes]:
-    """A digest of each row over all views, block by block."""
     n_rows = next(iter(views.values())).shape[0]
     for start in range(0, n_rows, BLOCK_ROWS):
         blocks = [to_dense(matrix[start : start + BLOCK_ROWS]) + 0.0 for matrix in views.values()]  # no -0.0

@@ -68,10 +68,8 @@ class PairedDataset:
         views = self.views if isinstance(self.views, PairedViews) else PairedViews(self.views)
         labels = None if self.labels is None else tidy_labels(self.labels)
         if labels is not None and labels.shape[0] != views.n_rows:
-            raise DataError(
-                f"Labels of {self.name} must have one row for each of the {views.n_rows} items. "
-                f"Got {labels.shape[0]} instead."
-            )
+            rule = f"Labels of {self.name} must have one row for each of the {views.n_rows} items."
+            raise DataError(f"{rule} Got {labels.shape[0]} instead.")
         object.__setattr__(self, "views", views)
         object.__setattr__(self, "labels", labels)
         for part in PARTS:
@@ -79,10 +77,8 @@ class PairedDataset:
         for part in ("train", "database"):
             shared = np.intersect1d(self.query, getattr(self, part))
             if shared.size:
-                raise DataError(
-                    f"Queries of {self.name} must not be among the rows of '{part}'. "
-                    f"Got {shared.size} shared rows, first row {shared[0]}."
-                )
+                rule = f"Queries of {self.name} must not be among the rows of '{part}'."
+                raise DataError(f"{rule} Got {shared.size} shared rows, first row {shared[0]}.")
         if self.label_names is not None:
             object.__setattr__(self, "label_names", tuple(str(name) for name in self.label_names))
 
@@ -124,9 +120,8 @@ def check_rows(rows: Any, n_rows: int, what: str) -> Rows:
     """Row numbers as an int64 array; raises DataError if they are not distinct rows."""
     index = np.asarray(rows)
     if index.ndim != 1 or index.size == 0 or index.dtype.kind not in "iu":
-        raise DataError(
-            f"Rows {what} must be a non-empty list of row numbers. Got {index.dtype} of shape {index.shape} instead."
-        )
+        got = f"{index.dtype} of shape {index.shape}"
+        raise DataError(f"Rows {what} must be a non-empty list of row numbers. Got {got} instead.")
     index = index.astype(np.int64)
     if index.min() < 0 or index.max() >= n_rows:
         raise DataError(f"Rows {what} must be between 0 and {n_rows - 1}. Got {index.min()} to {index.max()} instead.")
@@ -136,10 +131,7 @@ def check_rows(rows: Any, n_rows: int, what: str) -> Rows:
 
 
 def tidy_view(matrix: Any, name: str) -> Any:
-    """A view as float32 or float64, dense or CSR; values are unchanged.
-
-    Small integers and half floats become float32, which is exact; sparse ones float64, so that products never overflow.
-    """
+    """A view as float32 or float64, dense or CSR (always float64); values are unchanged."""
     if sp.issparse(matrix):
         matrix = sp.csr_array(matrix)
         if not pays_sparse(matrix):

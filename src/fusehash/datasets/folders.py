@@ -88,8 +88,7 @@ def read_folder(photos: str | Path, captions: str | Path | None = None) -> Itera
             raise DataError(f"A folder of pictures, an image, or a .csv or .jsonl file is needed. Got {root}.")
         yield NewItem(root.name, root, _sidecar_text(root))
         return
-    if table is None:
-        table = next((root / name for name in DEFAULT_CAPTIONS if (root / name).is_file()), None)
+    table = table or default_captions(root)
     items = {} if table is None else _captioned(root, table)
     yield from items.values()
     base = _resolved(root)
@@ -100,6 +99,11 @@ def read_folder(photos: str | Path, captions: str | Path | None = None) -> Itera
             warn(f"The link {path} leads out of the folder and is skipped.")
         elif resolved not in named:
             yield NewItem(path.relative_to(root).as_posix(), path, _sidecar_text(path))
+
+
+def default_captions(folder: Path) -> Path | None:
+    """The captions file in a folder of pictures."""
+    return next((folder / name for name in DEFAULT_CAPTIONS if (folder / name).is_file()), None)
 
 
 def _captioned(root: Path, table: Path) -> dict[str, NewItem]:
@@ -125,7 +129,6 @@ def _captioned(root: Path, table: Path) -> dict[str, NewItem]:
 
 
 def _rows(table: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line number, fields) of a captions file."""
     if not table.is_file():
         raise DataError(f"The captions must be at {table}. There is no file.")
     if table.suffix.lower() not in TABLE_SUFFIXES:
@@ -137,8 +140,7 @@ def _rows(table: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                     if line.strip():
                         yield number, _parsed(line, f"{table.name}, line {number}")
                 return
-            delimiter = "\t" if table.suffix.lower() == ".tsv" else ","
-            reader = csv.DictReader(file, delimiter=delimiter, strict=True)
+            reader = csv.DictReader(file, delimiter="\t" if table.suffix.lower() == ".tsv" else ",", strict=True)
             names = [(name or "").strip().lower() for name in reader.fieldnames or ()]
             if not {"caption", "text", "image"} & set(names):
                 got = ", ".join(names) or "nothing"
@@ -146,10 +148,8 @@ def _rows(table: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             reader.fieldnames = names
             for row in reader:
                 if any(field.strip() for field in row.pop(None, ())):
-                    raise DataError(
-                        f"A row must have at most {len(names)} fields, as the first one has; quote fields "
-                        f"that have a comma. {table.name}, line {reader.line_num}: got more."
-                    )
+                    rule = f"A row must have at most {len(names)} fields, as the first; quote fields that have a comma."
+                    raise DataError(f"{rule} {table.name}, line {reader.line_num}: got more.")
                 yield reader.line_num, row
     except UnicodeError as error:
         raise DataError(f"{table.name} must be UTF-8 text. It is in another encoding; save it as UTF-8.") from error
@@ -159,7 +159,6 @@ def _rows(table: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _parsed(line: str, where: str) -> dict[str, Any]:
-    """One line of JSON."""
     try:
         row: dict[str, Any] = json.loads(line)
         if not isinstance(row, dict):
@@ -170,7 +169,6 @@ def _parsed(line: str, where: str) -> dict[str, Any]:
 
 
 def _inside(root: Path, base: Path, name: str, where: str) -> Path:
-    """The file of a name, if it is in the folder."""
     try:
         os.fsencode(name)
         possible = "\0" not in name and "\\" not in name
@@ -178,13 +176,14 @@ def _inside(root: Path, base: Path, name: str, where: str) -> Path:
         possible = False
     if not possible or Path(name).is_absolute() or ".." in Path(name).parts or Path(name).drive:
         raise DataError(f"An image must be named relative to its folder and be in it. {where}: got {name!r}.")
-    path = next((path for path in (root / name, root / "images" / name) if _exists(path)), root / name)
+    path = next((path for path in (root / name, root / "images" / name) if exists(path)), root / name)
     if not _resolved(path).is_relative_to(base):
         raise DataError(f"An image must be in its folder. {where}: {name!r} is a link that leads out of it.")
     return path
 
 
-def _exists(path: Path) -> bool:
+def exists(path: Path) -> bool:
+    """Whether there is a file or folder at a path of any kind."""
     try:
         return path.exists()
     except OSError:  # too long for a name, or in a folder that cannot be listed
@@ -196,25 +195,22 @@ def _images(root: Path) -> Iterator[Path]:
     for folder, folders, files in os.walk(root, onerror=_unreadable):
         here = Path(folder)
         folders[:] = sorted(
-            name for name in folders if not name.startswith(".") and not _exists(here / name / "collection.json")
+            name for name in folders if not name.startswith(".") and not exists(here / name / "collection.json")
         )
         for name in sorted(files):
             if not name.startswith(".") and Path(name).suffix.lower() in IMAGE_SUFFIXES:
                 yield here / name
 
 
-def _unreadable(error: OSError) -> NoReturn:
-    """Stop: items of a folder that cannot be read must not count as removed."""
+def _unreadable(error: OSError) -> NoReturn:  # items of a folder that cannot be read must not count as removed
     raise DataError(f"The folder {error.filename} cannot be read: {error.strerror}.") from error
 
 
 def _resolved(path: Path) -> Path:
-    """The path without links; a link to itself stays as it is."""
-    return Path(os.path.realpath(path))
+    return Path(os.path.realpath(path))  # a link to itself stays as it is
 
 
 def _sidecar_text(image: Path) -> str | None:
-    """The text of the .txt file next to an image."""
     path = image.with_suffix(".txt")
     if path.is_symlink() or not path.is_file():
         return None

@@ -11,10 +11,11 @@ import numpy as np
 
 from fusehash.datasets.arrays import ArrayContent, open_arrays, read_content
 from fusehash.datasets.base import PairedDataset
-from fusehash.datasets.photos import is_photo_folder, load_photos
+from fusehash.datasets.folders import default_captions
+from fusehash.datasets.photos import load_photos
 from fusehash.datasets.splits import SplitRule, make_split
 from fusehash.errors import DataError, ParameterError
-from fusehash.views import PairedViews
+from fusehash.views import PairedViews, to_dense
 
 
 @dataclass(frozen=True)
@@ -25,17 +26,14 @@ class Benchmark:
     rule: SplitRule
 
 
+GENERIC = SplitRule(n_query=2000, n_train=None)
+SAMPLED = SplitRule(n_query=2000, n_train=5000)
 BENCHMARKS = {
     "wiki": Benchmark(("wiki.npz", "wiki.mat", "wikiData.mat"), SplitRule(n_query=693, n_train=None)),
-    "mirflickr25k": Benchmark(
-        ("mirflickr25k.npz", "mirflickr25k.mat", "mirflickr.mat", "FLICKR-25K.mat"), SplitRule(2000, n_train=5000)
-    ),
-    "nuswide": Benchmark(
-        ("nuswide.npz", "nuswide.mat", "NUS-WIDE.mat", "NUS-WIDE-TC10.mat"), SplitRule(2000, n_train=5000)
-    ),
-    "iaprtc12": Benchmark(("iaprtc12.npz", "iaprtc12.mat", "IAPRTC-12.mat"), SplitRule(n_query=2000, n_train=None)),
+    "mirflickr25k": Benchmark(("mirflickr25k.npz", "mirflickr25k.mat", "mirflickr.mat", "FLICKR-25K.mat"), SAMPLED),
+    "nuswide": Benchmark(("nuswide.npz", "nuswide.mat", "NUS-WIDE.mat", "NUS-WIDE-TC10.mat"), SAMPLED),
+    "iaprtc12": Benchmark(("iaprtc12.npz", "iaprtc12.mat", "IAPRTC-12.mat"), GENERIC),
 }
-GENERIC = SplitRule(n_query=2000, n_train=None)
 SUFFIXES = (".npz", ".mat")
 
 
@@ -101,18 +99,16 @@ def load(
     >>> datasets.load(file, n_query=10).database.size
     40
     """
-    if isinstance(name, str | os.PathLike) and is_photo_folder(Path(path or "") / name):
+    if isinstance(name, str | os.PathLike) and default_captions(Path(path or "") / name):
         return load_photos(Path(path or "") / name, split_seed=split_seed, n_query=n_query, n_train=n_train)
     title, file, rule = _find(name, path)
     content = read_content(open_arrays(file))
     split = make_split(content, rule, n_query=n_query, n_train=n_train, seed=split_seed, name=file.name)
     views = stacked_images(content, split.train, file) if stack_images else content.views
-    rows = (split.train, split.query, split.database, split.sentence)
-    return PairedDataset(title, PairedViews(views), content.labels, *rows, content.label_names)
+    return PairedDataset(title, PairedViews(views), content.labels, *split, content.label_names)
 
 
 def _find(name: str | os.PathLike[str], path: str | os.PathLike[str] | None) -> tuple[str, Path, SplitRule]:
-    """Title, file and split rule of a name or path."""
     if isinstance(name, str) and name.lower() in BENCHMARKS:
         benchmark = BENCHMARKS[name.lower()]
         folder = Path(path) if path is not None else Path(os.environ.get("FUSEHASH_DATA", "."))
@@ -124,9 +120,7 @@ def _find(name: str | os.PathLike[str], path: str | os.PathLike[str] | None) -> 
         return file.stem, file, GENERIC
     if not isinstance(name, str | os.PathLike) or not (Path(name).suffix.lower() in SUFFIXES or Path(name).exists()):
         raise ParameterError("load", "name", f"one of {', '.join(names())}, or the path of a file", name)
-    file = Path(name)
-    if path is not None:
-        file = Path(path) / file
+    file = Path(path or "") / name
     if not file.exists():
         raise DataError(f"There must be a file or folder at {file}. None was found.")
     file = _file_in(file, (), str(name))
@@ -164,7 +158,7 @@ def stacked_images(content: ArrayContent, train: Any, file: Path) -> dict[str, A
 
 def standardized(matrix: Any, train: Any) -> Any:
     """Features with mean 0 and variance 1 on the training rows, divided by the square root of their number."""
-    dense = np.asarray(matrix.toarray() if hasattr(matrix, "toarray") else matrix, dtype=np.float64)
+    dense = to_dense(matrix).astype(np.float64)
     mean, spread = dense[train].mean(axis=0), dense[train].std(axis=0)
     spread[spread <= 1e-12 * np.abs(mean).clip(min=1.0)] = np.inf  # a constant feature becomes 0
     return ((dense - mean) / spread / np.sqrt(dense.shape[1])).astype(np.float32)

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from fusehash.datasets.base import PairedDataset
-from fusehash.datasets.folders import DEFAULT_CAPTIONS, read_folder
+from fusehash.datasets.folders import read_folder
+from fusehash.datasets.splits import Split
 from fusehash.errors import DataError, warn
 from fusehash.views import PairedViews
 
@@ -31,11 +32,6 @@ class PhotoDataset(PairedDataset):
         from fusehash.encoders.reading import open_image, thumbnail
 
         return [thumbnail(open_image(path, side=side), side) for path in self.images]
-
-
-def is_photo_folder(folder: Path) -> bool:
-    """Whether a folder holds a captions file."""
-    return folder.is_dir() and any((folder / name).is_file() for name in DEFAULT_CAPTIONS)
 
 
 def load_photos(
@@ -94,6 +90,5 @@ def load_photos(
         "image": encoders.make("classical").fit([images[row] for row in train]).transform(images),
         "text": encoders.make("tfidf").fit([texts[row] for row in train]).transform(texts),
     }
-    sentence = f"{count} queries drawn with seed {split_seed}, {len(train)} training pairs"
-    rows = (train, query, database, sentence)
-    return PhotoDataset(root.name, PairedViews(views), labels, *rows, tuple(names), texts=texts, images=images)
+    split = Split(train, query, database, f"{count} queries drawn with seed {split_seed}, {len(train)} training pairs")
+    return PhotoDataset(root.name, PairedViews(views), labels, *split, tuple(names), texts=texts, images=images)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,8 +13,7 @@ from fusehash.errors import DataError, warn
 from fusehash.parameters import integer
 
 
-@dataclass(frozen=True)
-class Split:
+class Split(NamedTuple):
     """Three lists of rows and the sentence that describes them."""
 
     train: Rows
@@ -34,48 +33,18 @@ class SplitRule:
 def make_split(
     content: ArrayContent, rule: SplitRule, *, n_query: int | None, n_train: int | None, seed: int, name: str
 ) -> Split:
-    """The split of the file, or one drawn by the rule; ``n_query`` and ``n_train`` draw fewer rows from it.
-
-    Queries are drawn before training rows, so that they do not depend on ``n_train``.
-    """
+    """The split of the file, or one drawn by the rule; queries do not depend on ``n_train``."""
     integer(0).check("load", "split_seed", seed)
-    split = _drawn if content.query is None else _from_file
-    return split(content, rule, n_query, n_train, seed, name)
-
-
-def _drawn(
-    content: ArrayContent, rule: SplitRule, n_query: int | None, n_train: int | None, seed: int, name: str
-) -> Split:
-    """A random split: queries, the rest as database, and training rows from the database."""
-    n_rows, rng = content.n_rows, np.random.default_rng(seed)
-    if n_rows < 2:
-        raise DataError(f"{name} must have at least 2 rows: a query and a database row. Got {n_rows}.")
-    if n_query is None:
-        n_query = rule.n_query
-        if n_query > n_rows // 2:
-            n_query = max(1, n_rows // 10)
-            count = "1 is" if n_query == 1 else f"{n_query} are"
-            warn(f"{name} has {n_rows} rows, too few for {rule.n_query:,} queries; {count} drawn instead.")
-    n_query = check_count(n_query, "n_query", n_rows - 1)
-    order = rng.permutation(n_rows)
-    query, database = np.sort(order[:n_query]), np.sort(order[n_query:])
-    train = _thinned(database, n_train, rule, rng)
-    trained = "all of it for training" if train.size == database.size else f"{train.size:,} of it for training"
-    drawn = f"{query.size:,} queries drawn at random (seed {seed})"
-    return Split(train, query, database, f"{drawn}, the other {database.size:,} as database, {trained}")
-
-
-def _from_file(
-    content: ArrayContent, rule: SplitRule, n_query: int | None, n_train: int | None, seed: int, name: str
-) -> Split:
-    """The split of the file; fewer rows if you ask for them or if the paper trains on fewer."""
     rng = np.random.default_rng(seed)
+    if content.query is None:
+        query, database = _drawn(content.n_rows, rule.n_query, n_query, name, rng)
+        train = _thinned(database, n_train, rule, rng)
+        trained = "all of it" if train.size == database.size else f"{train.size:,} of it"
+        drawn = f"{query.size:,} queries drawn at random (seed {seed}), the other {database.size:,} as database"
+        return Split(train, query, database, f"{drawn}, {trained} for training")
     parts = (("train", content.train), ("query", content.query), ("database", content.database))
-    train, all_queries, database = (
-        check_rows(np.ravel(rows), content.n_rows, f"'{part}' of {name}") for part, rows in parts
-    )
-    searched = "its training pairs" if np.array_equal(train, database) else "its own"
-    query, changes = all_queries, []
+    train, query, database = (check_rows(np.ravel(rows), content.n_rows, f"'{part}' of {name}") for part, rows in parts)
+    searched, changes = "its training pairs" if np.array_equal(train, database) else "its own", []
     if n_query is not None and check_count(n_query, "n_query", query.size) < query.size:
         changes.append(f"{n_query:,} of its {query.size:,} queries drawn with seed {seed}")
         query = np.sort(rng.choice(query, n_query, replace=False))
@@ -86,6 +55,19 @@ def _from_file(
     return Split(some, query, database, "; ".join([f"the split of the file: {counts}", *changes]))
 
 
+def _drawn(n_rows: int, usual: int, n_query: int | None, name: str, rng: np.random.Generator) -> tuple[Rows, Rows]:
+    """Random queries, by default the usual number of them, and the other rows."""
+    if n_rows < 2:
+        raise DataError(f"{name} must have at least 2 rows: a query and a database row. Got {n_rows}.")
+    if n_query is None and usual > n_rows // 2:
+        n_query = max(1, n_rows // 10)
+        count = "1 is" if n_query == 1 else f"{n_query} are"
+        warn(f"{name} has {n_rows} rows, too few for {usual:,} queries; {count} drawn instead.")
+    n_query = check_count(usual if n_query is None else n_query, "n_query", n_rows - 1)
+    order = rng.permutation(n_rows)
+    return np.sort(order[:n_query]), np.sort(order[n_query:])
+
+
 def _thinned(rows: Rows, n_train: int | None, rule: SplitRule, rng: np.random.Generator) -> Rows:
     """The training rows: ``n_train`` of the rows, or as many as the rule says."""
     count = min(rule.n_train or rows.size, rows.size) if n_train is None else check_count(n_train, "n_train", rows.size)
@@ -93,5 +75,4 @@ def _thinned(rows: Rows, n_train: int | None, rule: SplitRule, rng: np.random.Ge
 
 
 def check_count(value: Any, name: str, high: int) -> int:
-    """Check a parameter that counts rows."""
     return int(integer(1, high, " for this file").check("load", name, value))

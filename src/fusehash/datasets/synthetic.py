@@ -85,11 +85,10 @@ class SyntheticDataset(PairedDataset):
     def oracle(self, queries: Any = None, items: Any = None) -> Floats:
         """Probability that a query and an item share a class, given their latent positions: (queries, items).
 
-        By default of the split. It is an upper reference: ranking by it maximizes the expected precision at every cut.
+        Ranking by it maximizes the expected precision at every cut. By default, the rows of the split.
         """
-        posterior = self.mixture.posterior
-        of_queries = posterior(self.latent[self.query if queries is None else queries])
-        of_items = posterior(self.latent[self.database if items is None else items])
+        rows = self.query if queries is None else queries, self.database if items is None else items
+        of_queries, of_items = (self.mixture.posterior(self.latent[part]) for part in rows)
         return np.asarray(of_queries @ of_items.T)
 
     def oracle_map(self, k: int | None = 50) -> float:
@@ -177,30 +176,21 @@ def make_paired(
     seen = {}
     for number, (view, width) in enumerate(widths.items()):
         see = np.random.default_rng([random_state, 1 + number])
-        factors = _factors(latent, nuisance, see)
-        signal = _look(factors, width, nonlinear, see)
+        signal = _look(_factors(latent, nuisance, see), width, nonlinear, see)
         seen[view] = _as_histogram(signal, noise, see) if view in histograms else _as_features(signal, noise, see)
     new = "" if n_train == n_database else f", {n_train:,} of it (the first rows) for training"
-    return SyntheticDataset(
-        name=name,
-        views=PairedViews(seen),
-        labels=labels,
-        train=np.arange(n_train),
-        query=np.arange(n_database, n_samples),
-        database=np.arange(n_database),
-        split=f"generated with seed {random_state}: the last {n_query:,} rows as queries, the other {n_database:,} as "
-        f"database{new}",
-        latent=latent,
-        mixture=mixture,
-    )
+    drawn = f"generated with seed {random_state}: the last {n_query:,} rows as queries"
+    split = f"{drawn}, the other {n_database:,} as database{new}"
+    rows = np.arange(n_train), np.arange(n_database, n_samples), np.arange(n_database)
+    return SyntheticDataset(name, PairedViews(seen), labels, *rows, split, latent=latent, mixture=mixture)
 
 
 def view_widths(views: int | Mapping[str, int]) -> dict[str, int]:
-    """Name -> number of features of each view."""
     counts = list(views.values()) if isinstance(views, Mapping) else [views]
     if not counts or not all(map(integer(1).accepts, counts)):
-        expected = "a number of views, or a mapping from name to number of features"
-        raise ParameterError("make_paired", "views", expected, views)
+        raise ParameterError(
+            "make_paired", "views", "a number of views, or a dict of name to number of features", views
+        )
     if isinstance(views, Mapping):
         return dict(views)
     names = (*DEFAULT_NAMES, *(f"view{number}" for number in range(len(DEFAULT_NAMES), views)))[:views]
@@ -250,11 +240,7 @@ def _as_histogram(signal: Floats, noise: float, rng: np.random.Generator) -> Flo
 def random_mixture(
     n_classes: int, latent_dim: int, *, modes: int, separation: float, rng: np.random.Generator
 ) -> ClassMixture:
-    """Classes of unequal size, each with several elongated modes.
-
-    ``separation`` is the typical distance between two class centers, in standard deviations of one mode along one
-    direction; the modes of a class are at half that distance from its center.
-    """
+    """Classes of unequal size, each with several elongated modes at half the separation from its center."""
     radius = separation / np.sqrt(2)
     centers = radius * _directions(n_classes, latent_dim, rng)
     offsets = 0.5 * radius * _directions(n_classes * modes, latent_dim, rng)

@@ -9,12 +9,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fusehash.errors import ParameterError
+from fusehash.errors import ModelFileError, ParameterError
 
 if TYPE_CHECKING:
     from fusehash.encoders.base import Encoder
-
-MODALITIES = ("image", "text")
 
 # (name, modality) -> module and class. "clip" and "onnx" exist for both modalities.
 ENCODERS: dict[tuple[str, str], tuple[str, str]] = {
@@ -38,15 +36,13 @@ def names(modality: str | None = None) -> list[str]:
     >>> encoders.names("text")
     ['tfidf', 'lda', 'clip', 'onnx']
     """
-    if modality is not None:
-        _check_modality(modality)
+    if modality not in (None, "image", "text"):
+        raise ParameterError("encoders", "modality", "'image' or 'text'", modality)
     return list(dict.fromkeys(name for name, kind in ENCODERS if modality in (None, kind)))
 
 
 def get(name: str, modality: str | None = None) -> type[Encoder]:
     """Return the class of an encoder; parameters and errors are those of `make`."""
-    if modality is not None:
-        _check_modality(modality)
     choices = names(modality)
     if name not in choices:
         suffix = "" if modality is None else f" for {modality}s"
@@ -97,9 +93,9 @@ def make(name: str, *, modality: str | None = None, **params: Any) -> Encoder:
 
 def save(encoder: Encoder, path: str | Path) -> None:
     """Write a fitted encoder to one safetensors file. The old file stays intact until the new one is complete."""
-    from fusehash.encoders import base
+    from fusehash.encoders.base import ENCODER_FILE
 
-    base.write(encoder, Path(path))
+    ENCODER_FILE.write(Path(path), encoder._to_content())
 
 
 def load(path: str | Path) -> Encoder:
@@ -110,14 +106,13 @@ def load(path: str | Path) -> Encoder:
     ModelFileError
         If the file is not an intact encoder.
     """
-    from fusehash.encoders import base
+    from fusehash.encoders.base import ENCODER_FILE
 
-    return base.read(Path(path), lambda name, kind: get(name, kind) if (name, kind) in ENCODERS else None)
-
-
-def _check_modality(modality: str) -> None:
-    if modality not in MODALITIES:
-        raise ParameterError("encoders", "modality", "'image' or 'text'", modality)
+    with ENCODER_FILE.reading(Path(path)) as (_, content):
+        name, modality = content["name"], content["modality"]
+        if (name, modality) not in ENCODERS:
+            raise ModelFileError(f"'{path}' holds the encoder {name!r}, which this fusehash does not know.")
+        return get(name, modality)._from_content(content)
 
 
 __all__ = ["get", "load", "make", "names", "save"]

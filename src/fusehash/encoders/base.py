@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -13,7 +12,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import NotFittedError
 
 from fusehash import parameters
-from fusehash.errors import DataError, ModelFileError
+from fusehash.errors import DataError
 from fusehash.files import FileFormat
 from fusehash.numerics.parallel import map_blocks, one_blas_thread
 from fusehash.parameters import Rule, rules_of
@@ -35,7 +34,7 @@ class Encoder(BaseEstimator, TransformerMixin, ABC):
     row of NaN, which hashers with ``missing="allow"`` treat as "not seen in this view".
 
     A subclass declares the rules of its parameters in PARAMETERS and implements `_fit(items, progress)`, which sets
-    `n_features_`, `problems_` and what it learns, and `_encode(items)`.
+    `n_features_`, `problems_` and what it learns, and `_rows(contents)`.
 
     Attributes
     ----------
@@ -47,7 +46,6 @@ class Encoder(BaseEstimator, TransformerMixin, ABC):
 
     name: ClassVar[str] = ""
     modality: ClassVar[str] = ""
-    summary: ClassVar[str] = ""
     batch_rows: ClassVar[int] = 8  # items per batch
     PARAMETERS: ClassVar[dict[str, Rule]] = {
         "random_state": parameters.seed(),
@@ -59,7 +57,7 @@ class Encoder(BaseEstimator, TransformerMixin, ABC):
     problems_: dict[int, str]
 
     def fit(self, items: Iterable[Any], y: Any = None, *, progress: Progress | None = None) -> Encoder:
-        """Learn from items. Items that cannot be read are left out and reported in `problems_`.
+        """Learn from items, except those that cannot be read, which `problems_` reports.
 
         Parameters
         ----------
@@ -87,6 +85,7 @@ class Encoder(BaseEstimator, TransformerMixin, ABC):
         self._check_params()
         listed = self._listed(items)
         before = dict(vars(self))
+        self.__dict__.pop("_runtime", None)
         try:
             with one_blas_thread():
                 self._fit(listed, progress or _silent)
@@ -106,7 +105,7 @@ class Encoder(BaseEstimator, TransformerMixin, ABC):
         """
         self._check_fitted()
         listed = self._listed(items)
-        self._ready()
+        self._loaded()  # before several threads need it
         rows = np.full((len(listed), self.n_features_), np.nan, dtype=np.float32)
         problems: dict[int, str] = {}
         for start, (features, reasons) in self._batches(self._encode, listed, progress, f"encoding {self.modality}s"):
@@ -121,15 +120,36 @@ class Encoder(BaseEstimator, TransformerMixin, ABC):
     def _fit(self, items: Sequence[Any], progress: Progress) -> None:
         """Learn; set `n_features_`, `problems_` and what `_encode` needs."""
 
-    @abstractmethod
     def _encode(self, items: Sequence[Any]) -> Batch:
         """Features of one batch. Several threads call it, so it must not change the encoder."""
+        contents, problems = self._read(items)
+        features = np.full((len(items), self.n_features_), np.nan, dtype=np.float32)
+        if contents:
+            features[list(contents)] = self._rows(list(contents.values()))
+        return features, problems
 
-    def _ready(self) -> None:
-        """Load what `_encode` needs before several threads call it."""
+    @abstractmethod
+    def _read(self, items: Sequence[Any]) -> tuple[dict[int, Any], dict[int, str]]:
+        """Position -> content of the items that can be read, and position -> reason for the others."""
+
+    @abstractmethod
+    def _rows(self, contents: list[Any]) -> Single:
+        """Features of what `_read` returned, one row per item."""
+
+    @abstractmethod
+    def _blank(self) -> Single:
+        """The features of a blank item, to see how many there are."""
+
+    def _load(self) -> Any:
+        """What `_encode` needs besides the learned attributes, such as the session of a model."""
+
+    def _loaded(self) -> Any:
+        if not hasattr(self, "_runtime"):
+            self._runtime = self._load()
+        return self._runtime
 
     def _batch_rows(self) -> int:
-        return self.batch_rows
+        return int(getattr(self, "batch_size", self.batch_rows))
 
     def check_usable(self) -> None:
         """Raise what `fit` would raise without items: wrong parameters, a missing package or a missing model."""
@@ -155,77 +175,28 @@ class Encoder(BaseEstimator, TransformerMixin, ABC):
         report(len(items), len(items), message)
 
     def _n_threads(self) -> int | None:
-        """Number of threads; encoders without `n_jobs` use one."""
         return getattr(self, "n_jobs", 1)
 
     def _listed(self, items: Iterable[Any]) -> Sequence[Any]:
         if isinstance(items, str | bytes) or not isinstance(items, Iterable):
-            raise DataError(
-                f"{type(self).__name__} needs a list of {self.modality}s. Got one {type(items).__name__} instead."
-            )
+            got = type(items).__name__
+            raise DataError(f"{type(self).__name__} needs a list of {self.modality}s. Got one {got} instead.")
         return items if isinstance(items, list | tuple) else list(items)
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "n_features_"):
             raise NotFittedError(f"This {type(self).__name__} is not fitted yet. Call 'fit' first.")
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Loaded models (`_runtime`) are not copied or pickled; they are loaded again when needed."""
-        state: dict[str, Any] = dict(super().__getstate__())
-        state.pop("_runtime", None)
-        return state
+    def _to_content(self) -> dict[str, Any]:
+        self._check_fitted()
+        learned = {name: value for name, value in vars(self).items() if name.endswith("_") and name not in NOT_LEARNED}
+        params = {name: value for name, value in self.get_params(deep=False).items() if name not in NOT_SAVED}
+        if not isinstance(params.get("random_state"), int | np.integer | type(None)):
+            params["random_state"] = None  # a generator cannot be stored, only a seed
+        return {"name": self.name, "modality": self.modality, "params": params, "state": learned}
 
-
-class PretrainedEncoder(Encoder):
-    """Base class of encoders that learn nothing: `fit` loads the model and runs it once."""
-
-    def check_usable(self) -> None:
-        """Load the model and run it once."""
-        self.fit([])
-
-    def _fit(self, items: Sequence[Any], progress: Progress) -> None:
-        self.__dict__.pop("_runtime", None)
-        self.problems_ = {}
-        progress(0, 1, "loading the model")
-        self.n_features_ = int(self._blank().shape[1])
-        progress(1, 1, "done")
-
-    @abstractmethod
-    def _blank(self) -> Single:
-        """The features of an empty item, to see how many there are."""
-
-
-def spread(rows: Any, n_columns: int, positions: Sequence[int], n_items: int) -> Single:
-    """Rows at their positions among `n_items`; NaN elsewhere."""
-    features = np.full((n_items, n_columns), np.nan, dtype=np.float32)
-    if len(positions):
-        features[positions] = rows
-    return features
-
-
-def unit_rows(rows: Single) -> Single:
-    """Rows scaled to length 1; rows of zeros stay."""
-    norms = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
-    return rows / np.where(norms > 0, norms, np.float32(1.0))
-
-
-def write(encoder: Encoder, path: Path) -> None:
-    """Save a fitted encoder; `path` holds either the old file or the whole new one."""
-    encoder._check_fitted()
-    learned = {name: value for name, value in vars(encoder).items() if name.endswith("_") and name not in NOT_LEARNED}
-    params = {name: value for name, value in encoder.get_params(deep=False).items() if name not in NOT_SAVED}
-    if not isinstance(params.get("random_state"), int | np.integer | type(None)):
-        params["random_state"] = None  # a generator cannot be stored, only a seed
-    content = {"name": encoder.name, "modality": encoder.modality, "params": params, "state": learned}
-    ENCODER_FILE.write(path, content)
-
-
-def read(path: Path, find: Callable[[str, str], type[Encoder] | None]) -> Encoder:
-    """Load what `write` wrote; `find` returns the class for a name and modality, or None."""
-    with ENCODER_FILE.reading(path) as (_, content):
-        cls = find(content["name"], content["modality"])
-        if cls is None:
-            raise ModelFileError(f"'{path}' holds the encoder {content['name']!r}, which this fusehash does not know.")
+    @classmethod
+    def _from_content(cls, content: Any) -> Encoder:
         encoder = cls(**content["params"])
         encoder._check_params()
         for name, value in content["state"].items():
@@ -236,7 +207,31 @@ def read(path: Path, find: Callable[[str, str], type[Encoder] | None]) -> Encode
             raise ValueError("not a number of features")
         encoder._check_state()
         encoder.problems_ = {}
-    return encoder
+        return encoder
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The state without what `_load` returned, which is loaded again when needed."""
+        return {name: value for name, value in super().__getstate__().items() if name != "_runtime"}
+
+
+class PretrainedEncoder(Encoder):
+    """Base class of encoders that learn nothing: `fit` loads the model and runs it once."""
+
+    def check_usable(self) -> None:
+        """Load the model and run it once."""
+        self.fit([])
+
+    def _fit(self, items: Sequence[Any], progress: Progress) -> None:
+        self.problems_ = {}
+        progress(0, 1, "loading the model")
+        self.n_features_ = int(self._blank().shape[1])
+        progress(1, 1, "done")
+
+
+def unit_rows(rows: Single) -> Single:
+    """Rows scaled to length 1; rows of zeros stay."""
+    norms = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
+    return rows / np.where(norms > 0, norms, np.float32(1.0))
 
 
 def _silent(step: int, total: int, message: str) -> None:

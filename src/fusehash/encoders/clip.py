@@ -1,12 +1,9 @@
-"""CLIP and SigLIP: pretrained encoders whose image and text features can be compared, through open_clip.
-
-open_clip loads both towers of CLIP, SigLIP and similar models in the same way: by name, from a checkpoint file or from
-a local folder, with their preprocessing and tokenizer. sentence-transformers supports fewer models and needs more.
-"""
+"""CLIP and SigLIP: pretrained encoders whose image and text features can be compared, through open_clip."""
 
 from __future__ import annotations
 
 import threading
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -33,9 +30,6 @@ class Loaded(NamedTuple):
     device: str
 
 
-# The image and the text encoder of a collection share one model. The last two models are kept.
-_LOADED: dict[tuple[str, str | None, str], Loaded] = {}
-_KEPT = 2
 _LOCK = threading.Lock()
 
 
@@ -53,22 +47,14 @@ class ClipEncoder(PretrainedEncoder):
     device: str | None
     batch_size: int
 
-    def _ready(self) -> None:
-        self._clip()
-
-    def _batch_rows(self) -> int:
-        return self.batch_size
-
-    def _clip(self) -> Loaded:
-        if not hasattr(self, "_runtime"):
-            self._runtime = load(self.model, self.pretrained, self.device)
-        return self._runtime
+    def _load(self) -> Loaded:
+        return load(self.model, self.pretrained, self.device)
 
     def _run(self, tower: str, inputs: Any) -> Single:
         """One tower on a batch, padded to a fixed size; rows scaled to length 1."""
         import torch
 
-        clip, count = self._clip(), len(inputs)
+        clip, count = self._loaded(), len(inputs)
         padded = torch.cat([inputs, inputs[:1].expand(self.batch_size - count, *inputs.shape[1:])])
         with torch.inference_mode():
             rows = getattr(clip.model, tower)(padded.to(clip.device))
@@ -105,7 +91,6 @@ class ClipImageEncoder(ClipEncoder, ImageEncoder):
     """
 
     name: ClassVar[str] = "clip"
-    summary: ClassVar[str] = "pretrained CLIP or SigLIP, image tower"
 
     def __init__(
         self, *, model: Any = MODEL, pretrained: str | None = WEIGHTS, device: str | None = None, batch_size: int = 16,
@@ -117,18 +102,13 @@ class ClipImageEncoder(ClipEncoder, ImageEncoder):
     def _n_threads(self) -> int:
         return self.n_jobs or 1
 
-    def _blank(self) -> Single:
-        import PIL.Image
-
-        return self._run("encode_image", self._clip().preprocess(PIL.Image.new("RGB", (32, 32)))[None])
-
     def _features(self, image: Image) -> Any:
-        return self._clip().preprocess(image)
+        return self._loaded().preprocess(image)
 
-    def _rows(self, features: list[Any]) -> Single:
+    def _rows(self, contents: list[Any]) -> Single:
         import torch
 
-        return self._run("encode_image", torch.stack(features))
+        return self._run("encode_image", torch.stack(contents))
 
 
 class ClipTextEncoder(ClipEncoder, TextEncoder):
@@ -149,19 +129,15 @@ class ClipTextEncoder(ClipEncoder, TextEncoder):
     """
 
     name: ClassVar[str] = "clip"
-    summary: ClassVar[str] = "pretrained CLIP or SigLIP, text tower"
 
     def __init__(
         self, *, model: Any = MODEL, pretrained: str | None = WEIGHTS, device: str | None = None, batch_size: int = 64
     ) -> None:
         self.model, self.pretrained, self.device, self.batch_size = model, pretrained, device, batch_size
 
-    def _blank(self) -> Single:
-        return self._features(["a"])
-
-    def _features(self, texts: list[str]) -> Single:
-        plain = [text.encode("utf-8", "replace").decode() for text in texts]
-        return self._run("encode_text", self._clip().tokenizer(plain))
+    def _rows(self, contents: list[str]) -> Single:
+        plain = [text.encode("utf-8", "replace").decode() for text in contents]
+        return self._run("encode_text", self._loaded().tokenizer(plain))
 
 
 def load(model: Any, pretrained: str | None, device: str | None) -> Loaded:
@@ -177,20 +153,22 @@ def load(model: Any, pretrained: str | None, device: str | None) -> Loaded:
     if from_name and not pretrained:
         raise ParameterError("clip", "pretrained", "a tag or a checkpoint file for a model given by name", pretrained)
     weights = pretrained if from_name else None
-    key = (name, weights, where)
-    with _LOCK:
-        if key not in _LOADED:
-            try:
-                # create_model would accept missing weights and return random ones; this raises.
-                net, preprocess = open_clip.create_model_from_pretrained(name, pretrained=weights, device=where)
-                tokenizer = open_clip.get_tokenizer(name)
-            except Exception as error:  # downloads, damaged files and unknown tags raise different classes
-                reason = " ".join(str(error).split())[:200].rstrip(".")
-                title = str(model) if weights is None else f"{model} with weights {weights!r}"
-                raise DataError(
-                    f"The CLIP model {title} must be on this machine or be possible to download. It is not: {reason}."
-                ) from error
-            while len(_LOADED) >= _KEPT:
-                _LOADED.pop(next(iter(_LOADED)))
-            _LOADED[key] = Loaded(net.eval(), preprocess, tokenizer, where)
-        return _LOADED[key]
+    try:
+        with _LOCK:
+            return _create(name, weights, where)
+    except Exception as error:  # downloads, damaged files and unknown tags raise different classes
+        reason = " ".join(str(error).split())[:200].rstrip(".")
+        title = str(model) if weights is None else f"{model} with weights {weights!r}"
+        raise DataError(
+            f"The CLIP model {title} must be on this machine or be possible to download. It is not: {reason}."
+        ) from error
+
+
+@lru_cache(maxsize=2)
+def _create(name: str, weights: str | None, device: str) -> Loaded:
+    """The image and the text encoder of a collection share one model."""
+    import open_clip
+
+    # create_model would accept missing weights and return random ones; this raises.
+    model, preprocess = open_clip.create_model_from_pretrained(name, pretrained=weights, device=device)
+    return Loaded(model.eval(), preprocess, open_clip.get_tokenizer(name), device)

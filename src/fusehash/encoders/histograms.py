@@ -1,7 +1,4 @@
-"""Histograms of one small image, each with sum 1: color, gradients, texture (NumPy) and visual words (SIFT, OpenCV).
-
-The first three count in the cells of a grid and take a few milliseconds for an image of 224 x 168 pixels.
-"""
+"""Histograms of one small image, each with sum 1: color, gradients, texture (NumPy) and visual words (SIFT, OpenCV)."""
 
 from __future__ import annotations
 
@@ -101,17 +98,15 @@ def uniform_patterns() -> Ints:
 
 
 def opencv() -> Any:
-    """OpenCV, which is used for SIFT only."""
     return require("cv2", "Computing SIFT features")
 
 
 def descriptors(gray: Image, n_keypoints: int) -> Single:
     """The SIFT descriptors (m, 128) of the strongest keypoints, as square roots of histograms (RootSIFT)."""
-    pixels = np.asarray(gray)
-    if min(pixels.shape) < MIN_SIDE:
-        return np.zeros((0, DESCRIPTOR), dtype=np.float32)
-    # A new detector per call: detectors are cheap and not safe to share between threads.
-    _, raw = opencv().SIFT_create(nfeatures=n_keypoints).detectAndCompute(pixels, None)
+    raw = None
+    if min(gray.size) >= MIN_SIDE:
+        # A new detector per call: detectors are cheap and not safe to share between threads.
+        _, raw = opencv().SIFT_create(nfeatures=n_keypoints).detectAndCompute(np.asarray(gray), None)
     if raw is None:
         return np.zeros((0, DESCRIPTOR), dtype=np.float32)
     sums = raw.sum(axis=1, keepdims=True)
@@ -151,7 +146,6 @@ def word_counts(of_image: Single, words: Single) -> Floats:
 
 
 def _differences(x: Floats, axis: int) -> Floats:
-    """Central differences; zeros if there is only one pixel."""
     return np.gradient(x, axis=axis) if x.shape[axis] > 1 else np.zeros_like(x)
 
 
@@ -160,9 +154,8 @@ def _in_cells(bins: Ints, n_bins: int, n_cells: int, weights: Any) -> Floats:
     height, width = bins.shape
     row, column = np.arange(height) * n_cells // height, np.arange(width) * n_cells // width
     cell = row[:, None] * n_cells + column[None, :]
-    size = n_bins * n_cells**2
     votes = None if weights is None else weights.ravel()
-    counts: Floats = np.bincount((cell * n_bins + bins).ravel(), votes, size).astype(np.float64)
+    counts: Floats = np.bincount((cell * n_bins + bins).ravel(), votes, n_bins * n_cells**2).astype(np.float64)
     return counts
 
 

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from fusehash.encoders import histograms
-from fusehash.encoders.base import Batch, Encoder, Progress, Single, spread
+from fusehash.encoders.base import Encoder, Progress, Single
 from fusehash.encoders.reading import MAX_PIXELS, ImageError, open_image
 from fusehash.errors import DataError
+from fusehash.extras import require
 from fusehash.parameters import Rule, integer, resolve_seed, rng_for
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 SIDE = 224
-MIN_SIDE = 16
 FIT_IMAGES = 1000  # more images do not change a vocabulary
 
 
@@ -31,38 +31,35 @@ class ImageEncoder(Encoder):
     max_pixels: int
     n_jobs: int | None
 
-    def _encode(self, items: Sequence[Any]) -> Batch:
-        results, problems = self._each(items, self._features)
-        positions = [position for position, result in enumerate(results) if result is not None]
-        rows = self._rows([results[position] for position in positions]) if positions else None
-        return spread(rows, self.n_features_, positions, len(items)), problems
+    def _read(self, items: Sequence[Any]) -> tuple[dict[int, Any], dict[int, str]]:
+        return self._each(items, self._features)
 
-    def _each(self, items: Sequence[Any], work: Callable[[Image], Any]) -> tuple[list[Any], dict[int, str]]:
-        """work(image) for every item; None and a reason for those that cannot be opened."""
-        results, problems = [], {}
+    def _each(self, items: Sequence[Any], work: Callable[[Image], Any]) -> tuple[dict[int, Any], dict[int, str]]:
+        """work(image) of every item that can be opened, and why the others cannot."""
+        results, problems = {}, {}
         for position, item in enumerate(items):
             try:
-                results.append(work(open_image(item, max_pixels=self.max_pixels, side=self._decode_side)))
-            except ImageError as error:  # noqa: PERF203  (decoding an image takes a thousand times longer)
-                results.append(None)
-                problems[position] = str(error)
-            except MemoryError:
-                results.append(None)
-                problems[position] = "The image must fit into memory. It does not."
+                results[position] = work(open_image(item, max_pixels=self.max_pixels, side=self._decode_side))
+            except (ImageError, MemoryError) as error:  # noqa: PERF203  (decoding takes a thousand times longer)
+                too_large = isinstance(error, MemoryError)
+                problems[position] = "The image must fit into memory. It does not." if too_large else str(error)
         return results, problems
 
     @property
     def _decode_side(self) -> int | None:
-        """JPEG files may be decoded at a fraction of their size, with neither side below this one."""
+        """See `side` of `open_image`."""
         return None
 
     @abstractmethod
     def _features(self, image: Image) -> Any:
         """What is computed from one image alone."""
 
-    def _rows(self, features: list[Any]) -> Any:
-        """The rows of several images, from what `_features` computed of each."""
-        return np.stack(features)
+    def _rows(self, contents: list[Any]) -> Single:
+        return np.stack(contents)
+
+    def _blank(self) -> Single:
+        blank = require("PIL.Image", "Encoding images").new("RGB", (32, 32))
+        return self._rows([self._features(blank)])
 
 
 class SiftEncoder(ImageEncoder):
@@ -104,12 +101,9 @@ class SiftEncoder(ImageEncoder):
     """
 
     name: ClassVar[str] = "sift"
-    summary: ClassVar[str] = "bag of SIFT visual words, as in the Wiki data set"
     PARAMETERS: ClassVar[dict[str, Rule]] = {
-        "n_words": integer(1), "n_keypoints": integer(1), "side": integer(MIN_SIDE)
+        "n_words": integer(1), "n_keypoints": integer(1), "side": integer(histograms.MIN_SIDE)
     }  # fmt: skip
-
-    words_: Single
 
     def __init__(
         self, *, n_words: int = 128, n_keypoints: int = 300, side: int = SIDE, max_pixels: int = MAX_PIXELS,
@@ -126,32 +120,26 @@ class SiftEncoder(ImageEncoder):
     def _fit(self, items: Sequence[Any], progress: Progress) -> None:
         histograms.opencv()
         seed = resolve_seed(self.random_state)
-        chosen = self._chosen(len(items), seed)
+        chosen = list(range(len(items)))
+        if len(items) > FIT_IMAGES:
+            chosen = np.sort(rng_for(seed, "images").permutation(len(items))[:FIT_IMAGES]).tolist()
         self.problems_ = {}
         sampled: list[Single] = []
 
-        def work(batch: Sequence[Any]) -> tuple[list[Any], dict[int, str]]:
-            return self._each(batch, lambda image: self._sample(image, seed))
+        def sample(image: Image) -> Single:
+            gray = self._working_size(image).convert("L")
+            return histograms.sample(histograms.descriptors(gray, self.n_keypoints), seed)
 
         images = [items[position] for position in chosen]
-        for start, (descriptors, problems) in self._batches(work, images, progress, "learning visual words"):
-            sampled += [part for part in descriptors if part is not None]
-            self.problems_.update({int(chosen[start + position]): why for position, why in problems.items()})
+        batches = self._batches(lambda batch: self._each(batch, sample), images, progress, "learning visual words")
+        for start, (descriptors, problems) in batches:
+            sampled += descriptors.values()
+            self.problems_.update({chosen[start + position]: why for position, why in problems.items()})
         if not sampled:
             first = next(iter(self.problems_.values()), "There are none.")
             raise DataError(f"{type(self).__name__} needs at least one image that can be read. {first}")
         self.words_ = histograms.learn_words(np.vstack(sampled), self.n_words, seed)
         self.n_features_ = self._width()
-
-    def _chosen(self, n_items: int, seed: int) -> list[int]:
-        """Positions of the images to learn from, in order."""
-        if n_items <= FIT_IMAGES:
-            return list(range(n_items))
-        return [int(position) for position in np.sort(rng_for(seed, "images").permutation(n_items)[:FIT_IMAGES])]
-
-    def _sample(self, image: Image, seed: int) -> Single:
-        small = self._working_size(image).convert("L")
-        return histograms.sample(histograms.descriptors(small, self.n_keypoints), seed)
 
     def _width(self) -> int:
         if not len(self.words_):
@@ -168,11 +156,11 @@ class SiftEncoder(ImageEncoder):
         return 2 * self.side
 
     def _working_size(self, image: Image) -> Image:
-        """The image with its longer side at `side`, the shorter in proportion but at least MIN_SIDE."""
+        """The image with its longer side at `side`, the shorter in proportion but not below 16."""
         from PIL.Image import Resampling
 
         scale = self.side / max(image.size)
-        size = tuple(max(MIN_SIDE, round(length * scale)) for length in image.size)
+        size = tuple(max(histograms.MIN_SIDE, round(length * scale)) for length in image.size)
         return image if size == image.size else image.resize(size, Resampling.BILINEAR, reducing_gap=3.0)
 
     def _features(self, image: Image) -> Single:
@@ -212,7 +200,6 @@ class ClassicalEncoder(SiftEncoder):
     """
 
     name: ClassVar[str] = "classical"
-    summary: ClassVar[str] = "color, gradient and texture histograms and SIFT visual words"
 
     def __init__(
         self, *, n_words: int = 256, n_keypoints: int = 300, side: int = SIDE, max_pixels: int = MAX_PIXELS,
@@ -223,9 +210,7 @@ class ClassicalEncoder(SiftEncoder):
             random_state=random_state, n_jobs=n_jobs,
         )  # fmt: skip
 
-    def check_usable(self) -> None:
-        """Raise if a parameter is wrong. As the default of collections without images too, it may lack OpenCV."""
-        self._check_params()
+    check_usable = ImageEncoder.check_usable  # the default of collections, which may be without images and OpenCV
 
     def _width(self) -> int:
         return histograms.N_COLOR + histograms.N_GRADIENT + histograms.N_TEXTURE + len(self.words_)

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-TEXT_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 INTEGERS = {"tensor(int64)": np.int64, "tensor(int32)": np.int32}
 FLOATS = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
 
@@ -50,25 +49,19 @@ class OnnxEncoder(PretrainedEncoder):
     normalize: bool
     batch_size: int
     n_jobs: int | None
-    digest_: str
 
     def _fit(self, items: Sequence[Any], progress: Progress) -> None:
         self.digest_ = digest(Path(self.path))
         super()._fit(items, progress)
 
-    def _session(self) -> Any:
-        if not hasattr(self, "_runtime"):
-            path = Path(self.path)
-            if hasattr(self, "digest_") and digest(path) != self.digest_:
-                raise DataError(f"'{path}' must be the model that the encoder was made with. It has changed.")
-            self._runtime = self._load(path)
-        return self._runtime[0]
-
-    def _load(self, path: Path) -> tuple[Any, ...]:
+    def _load(self) -> tuple[Any, ...]:
+        path = Path(self.path)
+        if hasattr(self, "digest_") and digest(path) != self.digest_:
+            raise DataError(f"'{path}' must be the model that the encoder was made with. It has changed.")
         return (session(path),)
 
-    def _ready(self) -> None:
-        self._session()
+    def _session(self) -> Any:
+        return self._loaded()[0]
 
     def _batch_rows(self) -> int:
         """Rows per batch: the number that the model fixes, or `batch_size` if it takes any."""
@@ -99,17 +92,13 @@ class OnnxEncoder(PretrainedEncoder):
         return unit_rows(values) if self.normalize else values
 
     def _in_batches(self, columns: dict[str, Any]) -> Single:
-        """Run any number of rows in batches of one size."""
+        """Run any number of rows in batches of one size; the last batch is filled up with copies of its first row."""
         rows, total = self._batch_rows(), len(next(iter(columns.values())))
         parts = []
         for start in range(0, total, rows):
-            some = {name: values[start : start + rows] for name, values in columns.items()}
             count = min(rows, total - start)
-            feed = {
-                name: np.concatenate([values, np.repeat(values[:1], rows - count, axis=0)])
-                for name, values in some.items()
-            }
-            parts.append(self._run(feed)[:count])
+            batch = [*range(start, start + count), *[start] * (rows - count)]
+            parts.append(self._run({name: values[batch] for name, values in columns.items()})[:count])
         return np.concatenate(parts)
 
 
@@ -145,7 +134,6 @@ class OnnxImageEncoder(OnnxEncoder, ImageEncoder):
     """
 
     name: ClassVar[str] = "onnx"
-    summary: ClassVar[str] = "an image encoder from a local ONNX file"
     PARAMETERS: ClassVar[dict[str, Rule]] = {
         "size": integer(1),
         "mean": _per_color(real(-np.inf), "numbers"),
@@ -159,9 +147,6 @@ class OnnxImageEncoder(OnnxEncoder, ImageEncoder):
     ) -> None:  # fmt: skip
         self.path, self.size, self.mean, self.std, self.output = path, size, mean, std, output
         self.normalize, self.batch_size, self.max_pixels, self.n_jobs = normalize, batch_size, max_pixels, n_jobs
-
-    def _blank(self) -> Single:
-        return self._run(self._feed(np.zeros((self._batch_rows(), 3, self.size, self.size), dtype=np.float32)))
 
     def _feed(self, pixels: Single) -> dict[str, Any]:
         inputs = self._session().get_inputs()
@@ -177,14 +162,12 @@ class OnnxImageEncoder(OnnxEncoder, ImageEncoder):
     def _features(self, image: Image) -> Single:
         return normalized_pixels(image, self.size, self.mean, self.std)
 
-    def _rows(self, features: list[Any]) -> Single:
-        return self._in_batches(self._feed(np.stack(features)))
+    def _rows(self, contents: list[Any]) -> Single:
+        return self._in_batches(self._feed(np.stack(contents)))
 
 
 class OnnxTextEncoder(OnnxEncoder, TextEncoder):
-    """A text encoder in the ONNX format: token numbers in, one vector per text or per token.
-
-    Vectors of tokens are averaged.
+    """A text encoder in the ONNX format: token numbers in, one vector per text, or the mean of one per token.
 
     Parameters
     ----------
@@ -205,7 +188,6 @@ class OnnxTextEncoder(OnnxEncoder, TextEncoder):
     """
 
     name: ClassVar[str] = "onnx"
-    summary: ClassVar[str] = "a text encoder from a local ONNX file and its tokenizer.json"
     PARAMETERS: ClassVar[dict[str, Rule]] = {"tokenizer": _path("a tokenizer.json"), "max_length": integer(1)}
 
     def __init__(
@@ -215,17 +197,14 @@ class OnnxTextEncoder(OnnxEncoder, TextEncoder):
         self.path, self.tokenizer, self.max_length, self.output = path, tokenizer, max_length, output
         self.normalize, self.batch_size, self.n_jobs = normalize, batch_size, n_jobs
 
-    def _load(self, path: Path) -> tuple[Any, ...]:
-        return session(path), load_tokenizer(Path(self.tokenizer), self.max_length)
+    def _load(self) -> tuple[Any, ...]:
+        return (*super()._load(), load_tokenizer(Path(self.tokenizer), self.max_length))
 
-    def _blank(self) -> Single:
-        return self._run(self._feed(["a"] * self._batch_rows()))
-
-    def _features(self, texts: list[str]) -> Single:
-        return self._in_batches(self._feed(texts))
+    def _rows(self, contents: list[str]) -> Single:
+        return self._in_batches(self._feed(contents))
 
     def _feed(self, texts: list[str]) -> dict[str, Any]:
-        session, tokenizer = self._session(), self._runtime[1]
+        session, tokenizer = self._loaded()
         encoded = tokenizer.encode_batch([text.encode("utf-8", "replace").decode() for text in texts])
         columns = {
             "input_ids": [each.ids for each in encoded],
@@ -234,12 +213,12 @@ class OnnxTextEncoder(OnnxEncoder, TextEncoder):
         }
         inputs = {each.name: each.type for each in session.get_inputs()}
         if "input_ids" not in inputs or any(name not in columns for name in inputs):
-            raise DataError(f"'{self.path}' must take inputs among {', '.join(TEXT_INPUTS)}. Got {', '.join(inputs)}.")
+            raise DataError(f"'{self.path}' must take inputs among {', '.join(columns)}. Got {', '.join(inputs)}.")
         return {name: np.array(columns[name], dtype=INTEGERS.get(kind, np.int64)) for name, kind in inputs.items()}
 
 
 def normalized_pixels(image: Image, size: int, mean: Any, std: Any) -> Single:
-    """(3, size, size): shorter side to `size`, center cropped, (x - mean) / std of values x in 0..1."""
+    """(3, size, size), as `OnnxImageEncoder` describes."""
     from PIL.Image import Resampling
 
     # Crop the largest centered square, then resize: same pixels as the other order, and thin images stay small.

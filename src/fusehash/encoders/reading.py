@@ -48,10 +48,10 @@ def open_image(source: ImageLike, *, max_pixels: int = MAX_PIXELS, side: int | N
         If Pillow is not installed.
     """
     module = require("PIL.Image", "Reading images")
-    if isinstance(source, module.Image):
-        return _decoded(source, "The image", max_pixels, None)
-    name, file = _opened(source)
+    name, file = ("The image", None) if isinstance(source, module.Image) else _opened(source)
     try:
+        if file is None:
+            return _decoded(source, name, max_pixels, None)
         with file, module.open(file, formats=FORMATS) as image:
             return _decoded(image, name, max_pixels, side)
     except ImageError:
@@ -60,7 +60,7 @@ def open_image(source: ImageLike, *, max_pixels: int = MAX_PIXELS, side: int | N
         raise ImageError(f"{name} must be a JPEG, PNG, GIF, WEBP, BMP or TIFF image. It is something else.") from None
     except (module.DecompressionBombError, module.DecompressionBombWarning):
         raise ImageError(f"{name} must have at most {max_pixels:,} pixels. It claims to have more.") from None
-    except Exception as error:  # decoders of damaged files raise nearly anything
+    except Exception as error:  # decoders of damaged files raise nearly anything; the file of an image may be gone
         raise ImageError(f"{name} must be an intact image. It is damaged ({_reason(error)}).") from error
 
 
@@ -103,14 +103,10 @@ def _decoded(image: Image, name: str, max_pixels: int, side: int | None) -> Imag
         raise ImageError(f"{name} must have pixels. It is {width} x {height}.")
     if width * height > max_pixels:
         raise ImageError(f"{name} must have at most {max_pixels:,} pixels. It claims {width:,} x {height:,}.")
-    try:
-        if side is not None:
-            image.draft(None, (side, side))
-        image.load()
-        turned = _upright(image)
-        return _to_rgb(turned)
-    except Exception as error:  # see open_image; also a PIL image whose file has gone
-        raise ImageError(f"{name} must be an intact image. It is damaged ({_reason(error)}).") from error
+    if side is not None:
+        image.draft(None, (side, side))
+    image.load()
+    return _to_rgb(_upright(image))
 
 
 def _upright(image: Image) -> Image:
@@ -167,5 +163,4 @@ def _reason(error: BaseException) -> str:
     """A short reason, never a dump of the content."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    reason = " ".join(str(error).split()).rstrip(".")
-    return reason[:120] if reason else type(error).__name__
+    return " ".join(str(error).split()).rstrip(".")[:120] or type(error).__name__

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import unicodedata
-from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -12,7 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.special import psi
 
-from fusehash.encoders.base import Batch, Encoder, Progress, Single, spread
+from fusehash.encoders.base import Encoder, Progress, Single
 from fusehash.errors import DataError
 from fusehash.parameters import Rule, integer, resolve_seed, rng_for
 
@@ -34,24 +33,25 @@ class TextEncoder(Encoder):
     modality: ClassVar[str] = "text"
     batch_rows: ClassVar[int] = 256
 
-    def _encode(self, items: Sequence[Any]) -> Batch:
-        problems = problems_of(items)
-        positions = [position for position in range(len(items)) if position not in problems]
-        rows = self._features([items[position] for position in positions]) if positions else None
-        return spread(rows, self.n_features_, positions, len(items)), problems
+    def _read(self, items: Sequence[Any]) -> tuple[dict[int, Any], dict[int, str]]:
+        problems = {}
+        for position, item in enumerate(items):
+            if not isinstance(item, str):
+                problems[position] = f"A text must be a string. Got {type(item).__name__} instead."
+            elif not item.strip():
+                problems[position] = "The text must have at least one character. It is empty."
+        return {position: item for position, item in enumerate(items) if position not in problems}, problems
 
-    @abstractmethod
-    def _features(self, texts: list[str]) -> Single:
-        """Features of texts, one row per text."""
+    def _blank(self) -> Single:
+        return self._rows(["a"])
 
     def _usable(self, items: Sequence[Any]) -> list[str]:
         """The texts to learn from; the other items are reported in `problems_`."""
-        self.problems_ = problems_of(items)
-        texts = [item for position, item in enumerate(items) if position not in self.problems_]
+        texts, self.problems_ = self._read(items)
         if not texts:
             first = next(iter(self.problems_.values()), "There are none.")
             raise DataError(f"{type(self).__name__} needs at least one text that can be read. {first}")
-        return texts
+        return list(texts.values())
 
 
 class TfidfEncoder(TextEncoder):
@@ -94,13 +94,7 @@ class TfidfEncoder(TextEncoder):
     """
 
     name: ClassVar[str] = "tfidf"
-    summary: ClassVar[str] = "tf-idf of words and character n-grams, cut to 256 numbers"
     PARAMETERS: ClassVar[dict[str, Rule]] = {"n_components": integer(1)}
-
-    words_: list[str]
-    grams_: list[str]
-    idf_: Single
-    components_: Single
 
     def __init__(self, *, n_components: int = 256, random_state: Any = 0) -> None:
         self.n_components, self.random_state = n_components, random_state
@@ -112,31 +106,31 @@ class TfidfEncoder(TextEncoder):
         self.grams_ = known_terms(texts, "char_wb", MAX_GRAMS)
         if not self.words_ and not self.grams_:
             raise DataError(f"{type(self).__name__} needs texts with letters or digits. There are none in these.")
-        self.__dict__.pop("_runtime", None)
         counts = sp.hstack(self._counts(texts)).tocsr()
         occurs = np.bincount(counts.indices, minlength=counts.shape[1])
         self.idf_ = (1.0 + np.log((1.0 + len(texts)) / (1.0 + occurs))).astype(np.float32)
         progress(1, 2, "singular value decomposition")
-        self.components_ = leading(self._weighted(texts), self.n_components, resolve_seed(self.random_state))
+        weighted = sp.csr_array(sp.hstack(self._blocks(texts)), dtype=np.float32)
+        self.components_ = leading(weighted, self.n_components, resolve_seed(self.random_state))
         self.n_features_ = self.components_.shape[1]
         progress(2, 2, "done")
 
-    def _features(self, texts: list[str]) -> Single:
+    def _rows(self, contents: list[str]) -> Single:
         # A sparse row times a dense matrix is summed term by term, independently of the other rows.
-        rows, start = np.zeros((len(texts), self.components_.shape[1]), np.float32), 0
-        for block in self._blocks(texts):
+        rows, start = np.zeros((len(contents), self.components_.shape[1]), np.float32), 0
+        for block in self._blocks(contents):
             rows += block @ self.components_[start : start + block.shape[1]]
             start += block.shape[1]
         lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]
         return rows / np.where(lengths > SMALL, lengths, np.float32(1.0))
 
+    def _load(self) -> list[Any]:
+        return [counter(kind, terms) for kind, terms in (("word", self.words_), ("char_wb", self.grams_)) if terms]
+
     def _counts(self, texts: list[str]) -> list[Any]:
         """How often each known word and each known run of characters occurs."""
-        if not hasattr(self, "_runtime"):
-            kinds = (("word", self.words_), ("char_wb", self.grams_))
-            self._runtime = [counter(kind, terms) for kind, terms in kinds if terms]
         cleaned = [clean(text) for text in texts]
-        return [each.transform(cleaned) for each in self._runtime]
+        return [each.transform(cleaned) for each in self._loaded()]
 
     def _blocks(self, texts: list[str]) -> list[Any]:
         """Weighted words and weighted runs of characters: one row per text, of length 1 / sqrt(2) or 0."""
@@ -149,9 +143,6 @@ class TfidfEncoder(TextEncoder):
             blocks.append(sp.csr_array((weights, counts.indices, counts.indptr), shape=counts.shape))
             start += counts.shape[1]
         return blocks
-
-    def _weighted(self, texts: list[str]) -> Any:
-        return sp.csr_array(sp.hstack(self._blocks(texts)), dtype=np.float32)
 
     def _check_state(self) -> None:
         n_terms = len(self.words_) + len(self.grams_)
@@ -199,11 +190,7 @@ class LdaEncoder(TextEncoder):
     """
 
     name: ClassVar[str] = "lda"
-    summary: ClassVar[str] = "shares of topics (latent Dirichlet allocation), as in the Wiki data set"
     PARAMETERS: ClassVar[dict[str, Rule]] = {"n_topics": integer(2), "max_iter": integer(1)}
-
-    words_: list[str]
-    topics_: Floats
 
     def __init__(self, *, n_topics: int = 10, max_iter: int = 20, random_state: Any = 0) -> None:
         self.n_topics, self.max_iter, self.random_state = n_topics, max_iter, random_state
@@ -216,7 +203,6 @@ class LdaEncoder(TextEncoder):
         self.words_ = known_terms(texts, "word", MAX_TOPIC_WORDS, COMMON)
         if not self.words_:
             raise DataError(f"{type(self).__name__} needs texts with words of two letters or more. There are none.")
-        self.__dict__.pop("_runtime", None)
         random = np.random.RandomState(int(rng_for(resolve_seed(self.random_state), "topics").integers(2**31)))
         model = LatentDirichletAllocation(self.n_topics, max_iter=self.max_iter, random_state=random)
         model.fit(self._counts(texts))
@@ -224,31 +210,21 @@ class LdaEncoder(TextEncoder):
         self.n_features_ = self.n_topics
         progress(1, 1, "done")
 
-    def _features(self, texts: list[str]) -> Single:
-        counts = self._counts(texts)
+    def _rows(self, contents: list[str]) -> Single:
+        counts = self._counts(contents)
         theta = topic_shares(counts, self.topics_)
         theta[np.diff(counts.indptr) == 0] = 0.0
         return theta.astype(np.float32)
 
+    def _load(self) -> Any:
+        return counter("word", self.words_)
+
     def _counts(self, texts: list[str]) -> Any:
-        if not hasattr(self, "_runtime"):
-            self._runtime = counter("word", self.words_)
-        return sp.csr_array(self._runtime.transform([clean(text) for text in texts]), dtype=np.float64)
+        return sp.csr_array(self._loaded().transform([clean(text) for text in texts]), dtype=np.float64)
 
     def _check_state(self) -> None:
         if self.topics_.shape != (self.n_features_, len(self.words_)):
             raise ValueError("topics and words do not belong together")
-
-
-def problems_of(items: Sequence[Any]) -> dict[int, str]:
-    """Position -> reason, for the items that are not texts."""
-    return {position: reason for position, item in enumerate(items) if (reason := _problem_of(item)) is not None}
-
-
-def _problem_of(item: Any) -> str | None:
-    if not isinstance(item, str):
-        return f"A text must be a string. Got {type(item).__name__} instead."
-    return None if item.strip() else "The text must have at least one character. It is empty."
 
 
 def clean(text: str) -> str:
@@ -297,7 +273,7 @@ def topic_shares(counts: Any, topics: Floats) -> Floats:
     for _ in range(STEPS):
         some = counts[running]
         before = gamma[running]
-        theta = _expected(before)
+        theta = np.exp(psi(before) - psi(before.sum(axis=1, keepdims=True)))  # exp(E[ln theta])
         rows = np.repeat(np.arange(len(running)), np.diff(some.indptr))
         expected = np.einsum("ij,ij->i", theta[rows], by_word[some.indices])
         ratio = sp.csr_array((some.data / (expected + np.finfo(float).eps), some.indices, some.indptr), some.shape)
@@ -307,9 +283,3 @@ def topic_shares(counts: Any, topics: Floats) -> Floats:
         if not running.size:
             break
     return gamma / gamma.sum(axis=1, keepdims=True)
-
-
-def _expected(gamma: Floats) -> Floats:
-    """exp(E[ln theta]) of a Dirichlet distribution."""
-    result: Floats = np.exp(psi(gamma) - psi(gamma.sum(axis=1, keepdims=True)))
-    return result
