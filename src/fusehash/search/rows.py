@@ -8,6 +8,7 @@ codes of 64 bits take 16 MB and at most 2 % more. Membership is a binary search;
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,6 +19,10 @@ from fusehash.errors import DataError
 Ids = NDArray[np.int64]
 Ints = NDArray[np.int64]
 Distances = NDArray[np.int32]
+Nearest = tuple[Distances, Ids]  # (queries, k) each
+InRange = tuple[Ints, Distances, Ids]  # offsets (queries + 1), and the results of all queries one after the other
+Allowed: TypeAlias = "NDArray[Any] | None"  # what may be returned; None for all
+Threads: TypeAlias = "int | None"  # None for all cores
 
 NO_IDS: Ids = np.empty(0, np.int64)
 HIGHEST = int(np.iinfo(np.int64).max)
@@ -52,16 +57,28 @@ class CodeRows:
 
     def find(self, ids: Ids) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
         """Whether each id is here, and its position (or the position at which it would be)."""
-        positions = np.searchsorted(self.ids, ids)
-        if not len(self):
-            return np.zeros(len(ids), bool), positions
-        return self.ids[np.minimum(positions, len(self) - 1)] == ids, positions
+        return find(self.ids, ids)
 
     def positions(self, ids: Ids) -> NDArray[np.intp]:
         """Positions of ids, all of which must be here."""
         here, positions = self.find(ids)
         check_here(ids, here)
         return positions
+
+    def check_here(self, ids: Ids) -> Ids:
+        """The ids, all of which must be here."""
+        self.positions(ids)
+        return ids
+
+    def allowed(self, allowed: Allowed) -> Ints | None:
+        """Positions of ids, as far as they are here, or of a mask over all ids; None for None."""
+        if allowed is None:
+            return None
+        if allowed.dtype == bool:
+            check_mask(allowed, len(self))
+            return np.flatnonzero(allowed)
+        here, positions = self.find(allowed)
+        return positions[here].astype(np.int64, copy=False)
 
     def with_added(self, ids: Ids, codes: Codes) -> CodeRows:
         """These rows and new ones; `ids` ascending, none of them here yet.
@@ -143,6 +160,14 @@ class Edit:
     def last_id(self, before: int) -> int:
         """The highest id ever used, after the change."""
         return max(before, int(self.ids[-1])) if len(self.ids) else before
+
+
+def find(ascending: Ids, ids: Ids) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
+    """As `CodeRows.find`."""
+    positions = np.searchsorted(ascending, ids)
+    if not len(ascending):
+        return np.zeros(len(ids), bool), positions
+    return ascending[np.minimum(positions, len(ascending) - 1)] == ids, positions
 
 
 def check_ids(ids: ArrayLike, count: int | None = None) -> Ids:

@@ -5,12 +5,10 @@ A distance and a position become one integer, `distance << 40 | position`; the s
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from fusehash.bits import Codes, distances_to
-from fusehash.search.rows import CodeRows, Distances, Ints
+from fusehash.search.rows import Allowed, CodeRows, InRange, Ints, Nearest, Threads
 
 _SHIFT = 40
 _CELLS = 1 << 22  # keys in memory at a time
@@ -21,9 +19,7 @@ class NumpyEngine:
 
     name = "numpy"
 
-    def search(
-        self, rows: CodeRows, queries: Codes, k: int, allowed: Ints | None = None, threads: int | None = None
-    ) -> tuple[Distances, Ints]:
+    def search(self, rows: CodeRows, queries: Codes, k: int, allowed: Allowed, threads: Threads) -> Nearest:
         positions = np.arange(len(rows)) if allowed is None else allowed
         best = np.empty((len(queries), k), np.int64)
         for q, query in enumerate(queries):
@@ -35,9 +31,7 @@ class NumpyEngine:
             best[q] = np.sort(kept)
         return _split(best)
 
-    def range_search(
-        self, rows: CodeRows, queries: Codes, radius: int, allowed: Ints | None = None, threads: int | None = None
-    ) -> tuple[Ints, Distances, Ints]:
+    def range_search(self, rows: CodeRows, queries: Codes, radius: int, allowed: Allowed, threads: Threads) -> InRange:
         positions = np.arange(len(rows)) if allowed is None else allowed
         near, offsets = [np.empty(0, np.int64)], np.zeros(len(queries) + 1, np.int64)
         for q, query in enumerate(queries):
@@ -49,13 +43,10 @@ class NumpyEngine:
             offsets[q + 1] = offsets[q] + len(near[-1])
         return offsets, *_split(np.concatenate(near))
 
-    def stats(self) -> dict[str, Any]:
-        return {}
-
 
 def _keys(codes: Codes, positions: Ints, query: Codes) -> Ints:
     return distances_to(query, codes[positions]) << _SHIFT | positions
 
 
-def _split(keys: Ints) -> tuple[Distances, Ints]:
+def _split(keys: Ints) -> Nearest:
     return (keys >> _SHIFT).astype(np.int32), keys & ((1 << _SHIFT) - 1)

@@ -25,7 +25,7 @@ from fusehash.bits import Codes
 from fusehash.numerics.compiled import bit_count
 from fusehash.search.engines.kernel import entry, part
 from fusehash.search.engines.scan import Scan, blocks, run, workers
-from fusehash.search.rows import CodeRows, Distances, Ints
+from fusehash.search.rows import Allowed, CodeRows, InRange, Ints, Nearest, Threads
 
 _SHIFT = 40  # a key is distance << 40 | position
 _LONGEST = 20  # bits of a substring: a table of a million starts
@@ -52,10 +52,8 @@ class MultiIndex(Scan):
         self._faster: dict[str, bool] = {}
         self._given_up = 0
 
-    def search(
-        self, rows: CodeRows, queries: Codes, k: int, allowed: Ints | None = None, threads: int | None = None
-    ) -> tuple[Distances, Ints]:
-        def look_up(tables: Tables, queries: Codes) -> tuple[Distances, Ints]:
+    def search(self, rows: CodeRows, queries: Codes, k: int, allowed: Allowed, threads: Threads) -> Nearest:
+        def look_up(tables: Tables, queries: Codes) -> Nearest:
             distances, positions = np.empty((len(queries), k), np.int32), np.empty((len(queries), k), np.int64)
             for block, counts, keys in tables.look_up(rows.codes, queries, k, -1, len(rows) // self._budget, threads):
                 answered = counts >= 0
@@ -67,15 +65,13 @@ class MultiIndex(Scan):
                     distances[block][rest], positions[block][rest] = scan(queries[block][rest])
             return distances, positions
 
-        def scan(queries: Codes) -> tuple[Distances, Ints]:
+        def scan(queries: Codes) -> Nearest:
             return super(MultiIndex, self).search(rows, queries, k, allowed, threads)
 
         return self._answer(f"k {k}", rows, queries, look_up if allowed is None else None, scan)
 
-    def range_search(
-        self, rows: CodeRows, queries: Codes, radius: int, allowed: Ints | None = None, threads: int | None = None
-    ) -> tuple[Ints, Distances, Ints]:
-        def look_up(tables: Tables, queries: Codes) -> tuple[Ints, Distances, Ints]:
+    def range_search(self, rows: CodeRows, queries: Codes, radius: int, allowed: Allowed, threads: Threads) -> InRange:
+        def look_up(tables: Tables, queries: Codes) -> InRange:
             limit = min(radius, rows.codes.shape[1] * 8)
             parts = tables.look_up(rows.codes, queries, 0, limit, len(rows) // self._budget, threads)
             counts = np.concatenate([counts for _, counts, _ in parts])
@@ -85,7 +81,7 @@ class MultiIndex(Scan):
             offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
             return offsets, (keys >> _SHIFT).astype(np.int32), keys & ((1 << _SHIFT) - 1)
 
-        def scan(queries: Codes) -> tuple[Ints, Distances, Ints]:
+        def scan(queries: Codes) -> InRange:
             return super(MultiIndex, self).range_search(rows, queries, radius, allowed, threads)
 
         return self._answer(f"radius {radius}", rows, queries, look_up if allowed is None else None, scan)

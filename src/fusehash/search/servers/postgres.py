@@ -18,7 +18,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 import numpy as np
@@ -27,11 +27,10 @@ from numpy.typing import NDArray
 from fusehash.bits import Codes
 from fusehash.errors import CorruptIndexError, ParameterError
 from fusehash.extras import require
-from fusehash.search.rows import Distances, Ids, Ints, check_here, check_new, chosen_by_mask, count_on
+from fusehash.search.rows import Allowed, Ids, InRange, Nearest, check_here, check_new, chosen_by_mask, count_on
 from fusehash.search.servers.address import Address, IndexServerError, NoIndexError, check_name
 
 T = TypeVar("T")
-Allowed: TypeAlias = "NDArray[Any] | None"
 
 _CREATE = (
     "CREATE TABLE IF NOT EXISTS fusehash_index (name text PRIMARY KEY, n_bits integer NOT NULL, "
@@ -66,9 +65,7 @@ class PostgresStore:
         return f"at {self._shown}"
 
     def ids(self) -> Ids:
-        ids = self._run(self._all_ids)
-        ids.flags.writeable = False
-        return ids
+        return self._run(self._all_ids)
 
     def here(self, ids: Ids) -> NDArray[Any]:
         return np.isin(ids, self._run(lambda cursor: self._stored(cursor, ids)))
@@ -130,14 +127,14 @@ class PostgresStore:
 
         self._run(write, write=True)
 
-    def search(self, queries: Codes, k: int, allowed: Allowed, threads: int | None) -> tuple[Distances, Ids]:
+    def search(self, queries: Codes, k: int, allowed: Allowed, threads: int | None) -> Nearest:
         query = (
             "SELECT q.number, r.distance, r.id FROM unnest(%s::bit({1})[]) WITH ORDINALITY AS q(code, number) "
             "CROSS JOIN LATERAL (SELECT t.code <~> q.code AS distance, t.id FROM {0} AS t {2} ORDER BY 1, 2 LIMIT %s) "
             "AS r ORDER BY 1, 2, 3"
         )
 
-        def read(cursor: Any) -> tuple[Distances, Ids]:
+        def read(cursor: Any) -> Nearest:
             chosen = self._chosen(cursor, allowed)
             available = self._state(cursor)[1] if chosen is None else len(self._stored(cursor, chosen))
             shape = len(queries), min(k, available)
@@ -149,16 +146,14 @@ class PostgresStore:
 
         return self._run(read)
 
-    def range_search(
-        self, queries: Codes, radius: int, allowed: Allowed, threads: int | None
-    ) -> tuple[Ints, Distances, Ids]:
+    def range_search(self, queries: Codes, radius: int, allowed: Allowed, threads: int | None) -> InRange:
         query = (
             "SELECT r.number, r.distance, r.id FROM (SELECT q.number, t.code <~> q.code AS distance, t.id "
             "FROM unnest(%s::bit({1})[]) WITH ORDINALITY AS q(code, number) CROSS JOIN {0} AS t {2}) AS r "
             "WHERE r.distance <= %s ORDER BY 1, 2, 3"
         )
 
-        def read(cursor: Any) -> tuple[Ints, Distances, Ids]:
+        def read(cursor: Any) -> InRange:
             rows = self._rows(cursor, query, queries, self._chosen(cursor, allowed), min(radius, self.n_bits))
             counts = np.bincount(rows["query"], minlength=len(queries))
             offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)

@@ -33,7 +33,7 @@ from fusehash.search.engines.torch.select import (
     to_words,
     worth_grouping,
 )  # fmt: skip
-from fusehash.search.rows import CodeRows, Distances, Ints
+from fusehash.search.rows import Allowed, CodeRows, InRange, Nearest, Threads
 
 logger = logging.getLogger(__name__)
 
@@ -59,15 +59,11 @@ class TorchEngine:
         if device is not None:
             self._find_device()  # raises for a wrong name now, not at the first search
 
-    def search(
-        self, rows: CodeRows, queries: Codes, k: int, allowed: Ints | None = None, threads: int | None = None
-    ) -> tuple[Distances, Ints]:
+    def search(self, rows: CodeRows, queries: Codes, k: int, allowed: Allowed, threads: Threads) -> Nearest:
         distances, positions = top_k(self._sent(rows), self._send(queries), k, allowed=self._send(allowed))
         return host(distances), host(positions)
 
-    def range_search(
-        self, rows: CodeRows, queries: Codes, radius: int, allowed: Ints | None = None, threads: int | None = None
-    ) -> tuple[Ints, Distances, Ints]:
+    def range_search(self, rows: CodeRows, queries: Codes, radius: int, allowed: Allowed, threads: Threads) -> InRange:
         offsets, distances, positions = within(
             self._sent(rows), self._send(queries), radius, allowed=self._send(allowed)
         )
