@@ -177,6 +177,11 @@ class FileState:
             raise DamageError("its state is damaged")
         return cls(*row[:-1])
 
+    @property
+    def capacity(self) -> int:
+        """Codes that fit into a block."""
+        return _BLOCK_BYTES // (8 + self.n_bits // 8)
+
     def plus(self, count: int, checksum: int) -> FileState:
         """The state with a block added or, if both numbers are negative, taken out."""
         return replace(self, count=self.count + count, digest=self.digest + checksum & _DIGEST)
@@ -256,7 +261,7 @@ def _append(connection: Connection, state: FileState, ids: Ids, codes: Codes) ->
     """Write new rows, merged with the last blocks where those are no larger and all fit into one block."""
     size, first = len(ids), None
     for number, count in connection.execute("SELECT number, count FROM block ORDER BY number DESC"):
-        if count > size or size + count > _capacity(state):
+        if count > size or size + count > state.capacity:
             break
         first, size = number, size + count
     if first is not None:
@@ -270,9 +275,9 @@ def _append(connection: Connection, state: FileState, ids: Ids, codes: Codes) ->
 
 
 def _insert(connection: Connection, state: FileState, ids: Ids, codes: Codes) -> FileState:
-    size = _capacity(state)
-    for start in range(0, len(ids), size):
-        state = _put(connection, state, None, ids[start : start + size], codes[start : start + size])
+    for start in range(0, len(ids), state.capacity):
+        part = slice(start, start + state.capacity)
+        state = _put(connection, state, None, ids[part], codes[part])
     return state
 
 
@@ -325,8 +330,3 @@ def _note_removal(connection: Connection, state: FileState, removed: Ids) -> Fil
 
 def _checksum(head: Sequence[int], *blobs: bytes) -> int:
     return reduce(lambda checksum, blob: zlib.crc32(blob, checksum), blobs, zlib.crc32(repr(tuple(head)).encode()))
-
-
-def _capacity(state: FileState) -> int:
-    """Codes that fit into a block."""
-    return _BLOCK_BYTES // (8 + state.n_bits // 8)

@@ -48,12 +48,6 @@ class Store(Protocol):
     def close(self) -> None: ...  # release files and connections
 
 
-class ServerStore(Store, Protocol):
-    """A store on a server."""
-
-    def drop(self) -> None: ...  # delete the index and all its codes
-
-
 class MemoryStore:
     """The rows of one index in memory."""
 

@@ -231,10 +231,6 @@ class MilvusStore:
         counts = {"n_bits": self.n_bits, "count": len(self), "memory_bytes": 0}
         return {**counts, "engine": "milvus", "address": self._shown}
 
-    def drop(self) -> None:
-        for name in (self._name, self._counter):
-            self._call("drop_collection", name)
-
     def close(self) -> None:
         self._call.close()
 
