@@ -218,10 +218,10 @@ def _catch_up(connection: Connection, state: FileState, rows: CodeRows, revision
     for checksum, blob in connection.execute("SELECT checksum, ids FROM removal WHERE generation > ?", (revision,)):
         if zlib.crc32(blob) != checksum:
             raise DamageError("a removal is damaged")
-        here, positions = rows.find(np.frombuffer(blob, "<i8").astype(np.int64))
+        here, positions = find(rows.ids, np.frombuffer(blob, "<i8").astype(np.int64))
         rows = rows.without(positions[here]) if here.any() else rows
     for _, _, ids, codes in _read_blocks(connection, state, f"WHERE generation > {revision} ORDER BY first_id"):
-        here, positions = rows.find(ids)
+        here, positions = find(rows.ids, ids)
         if here.any() and np.any(rows.codes[positions[here]] != codes[here]):
             rows = rows.with_codes(positions[here], codes[here])
         rows = rows.with_added(ids[~here], codes[~here]) if not here.all() else rows

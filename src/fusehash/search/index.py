@@ -164,12 +164,16 @@ class HammingIndex:
         return self.blocks()
 
     def blocks(self, size: int = 65536) -> Iterator[tuple[Ids, Codes]]:
-        """Iterate over (ids, codes) in order of id, as they were when the iteration began.
+        """Iterate over all codes, as they were when the iteration began.
 
         Parameters
         ----------
         size : int, default 65536
             Codes per block.
+
+        Returns
+        -------
+        blocks : iterator of (ids, codes), in order of id
         """
         return self._store.blocks(int(_K.check("HammingIndex.blocks", "size", size)))
 
@@ -217,11 +221,15 @@ class HammingIndex:
         return self._store.add(new, packed) if len(packed) else NO_IDS.copy()
 
     def remove(self, ids: ArrayLike) -> int:
-        """Remove codes and return how many they were.
+        """Remove codes.
 
         Parameters
         ----------
         ids : array-like of int, shape (n,)
+
+        Returns
+        -------
+        count : int
 
         Raises
         ------
@@ -315,7 +323,13 @@ class HammingIndex:
         self._store.compact()
 
     def stats(self) -> dict[str, Any]:
-        """Number of codes, engine, bytes in memory; of a file its path, size and revision; of a server its address."""
+        """Return numbers about the index.
+
+        Returns
+        -------
+        stats : dict
+            Number of codes, engine, bytes in memory; of a file its path, size and revision; of a server its address.
+        """
         return self._store.stats()
 
     def close(self) -> None:

@@ -55,29 +55,19 @@ class CodeRows:
         """Bytes in memory, spare room included."""
         return self._ids.nbytes + self._codes.nbytes
 
-    def find(self, ids: Ids) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
-        """Whether each id is here, and its position (or the position at which it would be)."""
-        return find(self.ids, ids)
-
     def positions(self, ids: Ids) -> NDArray[np.intp]:
         """Positions of ids, all of which must be here."""
-        here, positions = self.find(ids)
+        here, positions = find(self.ids, ids)
         check_here(ids, here)
         return positions
-
-    def check_here(self, ids: Ids) -> Ids:
-        """The ids, all of which must be here."""
-        self.positions(ids)
-        return ids
 
     def allowed(self, allowed: Allowed) -> Ints | None:
         """Positions of ids, as far as they are here, or of a mask over all ids; None for None."""
         if allowed is None:
             return None
         if allowed.dtype == bool:
-            check_mask(allowed, len(self))
-            return np.flatnonzero(allowed)
-        here, positions = self.find(allowed)
+            return selected(allowed, len(self))
+        here, positions = find(self.ids, allowed)
         return positions[here].astype(np.int64, copy=False)
 
     def with_added(self, ids: Ids, codes: Codes) -> CodeRows:
@@ -152,9 +142,9 @@ class Edit:
     def apply(self, rows: CodeRows) -> CodeRows:
         """The rows after the change; ids to remove must be there, ids to add must not."""
         if self.replaces:
-            return rows.with_codes(rows.find(self.removed)[1], self.codes)
+            return rows.with_codes(find(rows.ids, self.removed)[1], self.codes)
         if len(self.removed):
-            return rows.without(rows.find(self.removed)[1])
+            return rows.without(find(rows.ids, self.removed)[1])
         return rows.with_added(self.ids, self.codes) if len(self.ids) else rows
 
     def last_id(self, before: int) -> int:
@@ -163,7 +153,7 @@ class Edit:
 
 
 def find(ascending: Ids, ids: Ids) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
-    """As `CodeRows.find`."""
+    """Whether each id is among ascending ones, and its position (or the position at which it would be)."""
     positions = np.searchsorted(ascending, ids)
     if not len(ascending):
         return np.zeros(len(ids), bool), positions
@@ -207,12 +197,6 @@ def check_here(ids: Ids, here: NDArray[np.bool_]) -> None:
         raise DataError(f"Ids must be in the index. Id {missing[0]}{others} is not.")
 
 
-def check_mask(mask: NDArray[np.bool_], count: int) -> None:
-    """A mask must have one entry for each code."""
-    if mask.shape != (count,):
-        raise DataError(f"A mask must have one entry for each of {count} codes. Got shape {mask.shape} instead.")
-
-
 def count_on(last_id: int, count: int) -> Ids:
     """The next `count` ids after the highest one ever used."""
     if last_id + count > HIGHEST:
@@ -220,7 +204,8 @@ def count_on(last_id: int, count: int) -> Ids:
     return np.arange(last_id + 1, last_id + 1 + count, dtype=np.int64)
 
 
-def chosen_by_mask(ids: Ids, mask: NDArray[np.bool_]) -> Ids:
-    """The ids that a mask over all of them selects."""
-    check_mask(mask, len(ids))
-    return ids[mask]
+def selected(mask: NDArray[np.bool_], count: int) -> Ints:
+    """Positions that a mask over `count` codes selects."""
+    if mask.shape != (count,):
+        raise DataError(f"A mask must have one entry for each of {count} codes. Got shape {mask.shape} instead.")
+    return np.flatnonzero(mask)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fusehash.bits import Codes
 from fusehash.search.engines import Engine
-from fusehash.search.rows import NO_IDS, Allowed, CodeRows, Edit, Ids, InRange, Nearest, check_new, count_on
+from fusehash.search.rows import NO_IDS, Allowed, CodeRows, Edit, Ids, InRange, Nearest, check_new, count_on, find
 
 
 class Store(Protocol):
@@ -66,7 +66,7 @@ class MemoryStore:
         return self._current().ids
 
     def here(self, ids: Ids) -> NDArray[Any]:
-        return self._current().find(ids)[0]
+        return find(self._current().ids, ids)[0]
 
     def get(self, ids: Ids) -> Codes:
         rows = self._current()
@@ -82,17 +82,17 @@ class MemoryStore:
                 return Edit(NO_IDS, count_on(last_id, len(codes)), codes)
             order = np.argsort(ids, kind="stable")
             new = ids[order]
-            check_new(new[rows.find(new)[0]])
+            check_new(new[find(rows.ids, new)[0]])
             return Edit(NO_IDS, new, codes[order])
 
         edit = self._change(plan)
         return edit.ids if ids is None else ids
 
     def remove(self, ids: Ids) -> None:
-        self._change(lambda rows, last_id: Edit(rows.check_here(ids), NO_IDS, rows.codes[:0]))
+        self._change(lambda rows, last_id: Edit(rows.ids[rows.positions(ids)], NO_IDS, rows.codes[:0]))
 
     def replace(self, ids: Ids, codes: Codes) -> None:
-        self._change(lambda rows, last_id: Edit(rows.check_here(ids), ids, codes))
+        self._change(lambda rows, last_id: Edit(rows.ids[rows.positions(ids)], ids, codes))
 
     def search(self, queries: Codes, k: int, allowed: Allowed, threads: int | None) -> Nearest:
         rows = self._current()

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from fusehash.bits import Codes
 from fusehash.errors import DataError, ParameterError
 from fusehash.extras import require
-from fusehash.search.rows import Allowed, Ids, InRange, Nearest, check_here, check_new, chosen_by_mask, count_on
+from fusehash.search.rows import Allowed, Ids, InRange, Nearest, check_here, check_new, count_on, selected
 from fusehash.search.servers.address import Address, IndexServerError, NoIndexError, check_name
 
 _MAX_RESULTS = 16384  # per query, and the entities per request
@@ -108,14 +108,12 @@ class MilvusStore:
         return ids
 
     def remove(self, ids: Ids) -> None:
-        with self._writer:
-            check_here(ids, self.here(ids))
-            self._send("delete", ids)
+        self.replace(ids, None)
 
-    def replace(self, ids: Ids, codes: Codes) -> None:
+    def replace(self, ids: Ids, codes: Codes | None) -> None:
         with self._writer:
             check_here(ids, self.here(ids))
-            self._send("upsert", ids, codes)
+            self._send("delete" if codes is None else "upsert", ids, codes)
 
     def _send(self, method: str, ids: Ids, codes: Codes | None = None) -> None:
         try:
@@ -290,9 +288,10 @@ class MilvusStore:
         return np.concatenate([ids for ids, _ in pages]), np.concatenate([codes for _, codes in pages])
 
     def _chosen(self, allowed: Allowed) -> Ids | None:
-        if allowed is None:
-            return None
-        return _possible(allowed) if allowed.dtype != bool else chosen_by_mask(self.ids(), allowed)
+        if allowed is None or allowed.dtype != bool:
+            return None if allowed is None else _possible(allowed)
+        ids = self.ids()
+        return ids[selected(allowed, len(ids))]
 
 
 class _Client:

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from fusehash.bits import Codes
 from fusehash.errors import CorruptIndexError, ParameterError
 from fusehash.extras import require
-from fusehash.search.rows import Allowed, Ids, InRange, Nearest, check_here, check_new, chosen_by_mask, count_on
+from fusehash.search.rows import Allowed, Ids, InRange, Nearest, check_here, check_new, count_on, selected
 from fusehash.search.servers.address import Address, IndexServerError, NoIndexError, check_name
 
 T = TypeVar("T")
@@ -95,7 +95,7 @@ class PostgresStore:
 
     def add(self, ids: Ids | None, codes: Codes) -> Ids:
         def write(cursor: Any) -> Ids:
-            last_id = self._locked(cursor)
+            last_id = self._state(cursor, "FOR UPDATE")[0]  # other writers wait until this transaction ends
             new = count_on(last_id, len(codes)) if ids is None else ids
             if ids is not None:
                 check_new(np.sort(self._stored(cursor, ids)))
@@ -120,7 +120,7 @@ class PostgresStore:
 
     def _change(self, ids: Ids, added: int, write: Callable[[Any], Any]) -> None:
         def work(cursor: Any) -> None:
-            last_id = self._locked(cursor)
+            last_id = self._state(cursor, "FOR UPDATE")[0]
             check_here(ids, np.isin(ids, self._stored(cursor, ids)))
             write(cursor)
             self._note(cursor, last_id, added)
@@ -225,10 +225,6 @@ class PostgresStore:
             raise IndexServerError(f"The index at {self._shown} was removed while it was open.")
         return tuple(row)
 
-    def _locked(self, cursor: Any) -> int:
-        """The highest id ever used; other writers wait until this transaction ends."""
-        return self._state(cursor, "FOR UPDATE")[0]
-
     def _note(self, cursor: Any, last_id: int, added: int) -> None:
         query = "UPDATE fusehash_index SET last_id = %s, count = count + %s, revision = revision + 1 WHERE name = %s"
         cursor.execute(query, (last_id, added, self._name))
@@ -244,7 +240,8 @@ class PostgresStore:
     def _chosen(self, cursor: Any, allowed: Allowed) -> Ids | None:
         if allowed is None or allowed.dtype != bool:
             return allowed
-        return chosen_by_mask(self._all_ids(cursor), allowed)
+        ids = self._all_ids(cursor)
+        return ids[selected(allowed, len(ids))]
 
     def _copy_in(self, cursor: Any, statement: str, ids: Ids, codes: Codes) -> None:
         with cursor.copy(self._text(statement)) as copy:
