@@ -21,15 +21,16 @@ class NumpyEngine:
     def search(self, rows: CodeRows, queries: Codes, k: int, allowed: Allowed, threads: Threads) -> Nearest:
         best = np.empty((len(queries), k), np.int64)
         for q, query in enumerate(queries):
-            best[q] = np.sort(np.partition(_keys(rows, query, allowed), k - 1)[:k])
+            keys = _keys(rows, query, allowed)
+            best[q] = np.sort(np.partition(keys, k)[:k] if k < len(keys) else keys)
         return split(best)
 
     def range_search(self, rows: CodeRows, queries: Codes, radius: int, allowed: Allowed, threads: Threads) -> InRange:
-        near = []
+        near = [np.empty(0, np.int64)]
         for query in queries:
             keys = _keys(rows, query, allowed)
             near.append(np.sort(keys[keys < (radius + 1) << SHIFT]))
-        offsets = np.cumsum([0, *map(len, near)], dtype=np.int64)
+        offsets = np.cumsum([len(keys) for keys in near], dtype=np.int64)
         return offsets, *split(np.concatenate(near))
 
 
