@@ -142,7 +142,7 @@ def run(case: tuple[int, int, int], options: argparse.Namespace, device: Any) ->
     host_codes, host_queries = data(n_queries, n, n_bits)
     codes, queries = (torch.tensor(each, device=device) for each in (host_codes, host_queries))
     reference, rows = make("numpy"), CodeRows.numbered(host_codes)
-    expected = reference.search(rows, host_queries[:SAMPLE], K)
+    expected = reference.search(rows, host_queries[:SAMPLE], K, None, None)
     print(f"\n{n_queries:,} queries, {n:,} codes of {n_bits} bits, k = {K}")
     results: dict[str, Any] = {}
     first: Any = None
@@ -171,7 +171,7 @@ def run(case: tuple[int, int, int], options: argparse.Namespace, device: Any) ->
     index.add(host_codes)
     note("index", lambda: index.search(host_queries, K), lambda found: all(map(np.array_equal, found, first)), 5)
     radius = int(np.median(expected[0][:, -1]))
-    near = reference.range_search(rows, host_queries[:SAMPLE], radius)
+    near = reference.range_search(rows, host_queries[:SAMPLE], radius, None, None)
     resident = gpu.Resident(codes)
     note(
         f"within {radius}",
@@ -182,7 +182,12 @@ def run(case: tuple[int, int, int], options: argparse.Namespace, device: Any) ->
         5,
     )
     scan = make("scan")
-    note("scan on the processor", lambda: map(torch.tensor, scan.search(rows, host_queries, K)), as_expected, 2)
+    note(
+        "scan on the processor",
+        lambda: map(torch.tensor, scan.search(rows, host_queries, K, None, None)),
+        as_expected,
+        2,
+    )
     if options.profile and device.type == "cuda":
         profile(resident, queries)
     target = TARGETS.get(case) if options.scale == 1 else None

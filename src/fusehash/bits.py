@@ -100,9 +100,7 @@ def balanced(n: int, n_bits: int, rng: np.random.Generator) -> Codes:
 
 def cut(codes: ArrayLike, n_bits: int) -> Codes:
     """The first ``n_bits`` (a multiple of 8) of packed codes: a view, also of a memory map, and nothing is copied."""
-    packed = codes if isinstance(codes, np.ndarray) else _array(codes, "Codes")
-    if packed.dtype != np.uint8 or packed.ndim != 2:
-        raise DataError(f"Codes must be a uint8 matrix (n, bytes). Got {packed.dtype} of shape {packed.shape} instead.")
+    packed = _matrix(codes, "Codes")
     if not isinstance(n_bits, Integral) or n_bits <= 0 or n_bits % 8 or n_bits > 8 * packed.shape[1]:
         raise DataError(
             f"Codes can be cut to a multiple of 8 bits, at most {8 * packed.shape[1]} here. Got {n_bits} instead."
@@ -112,11 +110,7 @@ def cut(codes: ArrayLike, n_bits: int) -> Codes:
 
 def check_codes(codes: ArrayLike, n_bits: int | None = None, *, what: str = "Codes") -> Codes:
     """Return ``codes`` as a C-contiguous (n, bytes) uint8 matrix or raise DataError."""
-    packed = _array(codes, what)
-    if packed.dtype != np.uint8 or packed.ndim != 2:
-        raise DataError(
-            f"{what} must be a uint8 matrix (n, bytes). Got {packed.dtype} of shape {packed.shape} instead."
-        )
+    packed = _matrix(codes, what)
     if n_bits is not None and packed.shape[1] != n_bytes(n_bits):
         raise DataError(
             f"{what} of {n_bits} bits must have {n_bytes(n_bits)} bytes per row. Got {packed.shape[1]} instead."
@@ -124,8 +118,12 @@ def check_codes(codes: ArrayLike, n_bits: int | None = None, *, what: str = "Cod
     return np.ascontiguousarray(packed)
 
 
-def _array(codes: ArrayLike, what: str) -> NDArray[Any]:
+def _matrix(codes: ArrayLike, what: str) -> Codes:
     try:
-        return np.asarray(codes)
+        packed = codes if isinstance(codes, np.ndarray) else np.asarray(codes)
+        got = "" if packed.dtype == np.uint8 and packed.ndim == 2 else f"{packed.dtype} of shape {packed.shape}"
     except ValueError:
-        raise DataError(f"{what} must be a uint8 matrix (n, bytes). Got rows of unequal length instead.") from None
+        got = "rows of unequal length"
+    if got:
+        raise DataError(f"{what} must be a uint8 matrix (n, bytes). Got {got} instead.") from None
+    return packed

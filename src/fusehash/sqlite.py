@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 from urllib.parse import quote
 
@@ -31,7 +30,6 @@ _HEADER = struct.Struct(">16s H 6x I I 28x I 4x I 20x I 4x")
 _SETTINGS = ("trusted_schema=OFF", "cell_size_check=ON", "journal_size_limit=4194304", "foreign_keys=OFF")
 _POLL_SECONDS = 0.05
 
-
 Connection = sqlite3.Connection
 
 
@@ -41,31 +39,15 @@ class DamageError(Exception):
 
 @dataclass(frozen=True)
 class FileKind:
-    """One kind of SQLite file: how it is recognized and which errors it raises.
+    """One kind of SQLite file: how it is recognized and which errors it raises."""
 
-    Attributes
-    ----------
-    name : callable
-        path -> the subject of error messages, as in "The index file /data/codes.fhi".
-    application_id, format : int
-        Stored in the file header.
-    schema : tuple of str
-        Statements that create the tables.
-    unavailable : type
-        Raised when the file cannot be reached or written now; its content is unharmed.
-    corrupt : type
-        Raised when the file is damaged or foreign.
-    settings : tuple of str
-        PRAGMA settings of every connection, in addition to those of all kinds.
-    """
-
-    name: Callable[[Path], str]
-    application_id: int
+    name: Callable[[Path], str]  # the subject of error messages, as in "The index file /data/codes.fhi"
+    application_id: int  # in the file header, like the format
     format: int
-    schema: tuple[str, ...]
-    unavailable: type[FusehashError]
-    corrupt: type[FusehashError]
-    settings: tuple[str, ...] = ("synchronous=FULL",)
+    schema: tuple[str, ...]  # statements that create the tables
+    unavailable: type[FusehashError]  # the file cannot be reached or written now; its content is unharmed
+    corrupt: type[FusehashError]  # the file is damaged or foreign
+    settings: tuple[str, ...] = ("synchronous=FULL",)  # of every connection, in addition to _SETTINGS
 
 
 class Database:
@@ -82,8 +64,6 @@ class Database:
         self._inherited: list[sqlite3.Connection] = []  # connections of a parent process are never closed here
         self._owner, self._opened, self._closed = 0, 0, False
         check_header(path, kind)
-
-    # -- transactions --------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -106,9 +86,8 @@ class Database:
         with self.lock, self.reporting("written"):
             connection = self.connection()
             if self.read_only:
-                raise self.kind.unavailable(
-                    f"{self.kind.name(self.path)} cannot be written: it or its folder is read-only."
-                )
+                reason = "it or its folder is read-only"
+                raise self.kind.unavailable(f"{self.kind.name(self.path)} cannot be written: {reason}.")
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
@@ -129,8 +108,6 @@ class Database:
         with self.lock, self.reporting("compacted"):
             self.connection().execute("VACUUM")
             self.connection().execute("PRAGMA wal_checkpoint(TRUNCATE)")
-
-    # -- connections ---------------------------------------------------------------------------------------------
 
     def connection(self) -> sqlite3.Connection:
         """The connection of this process, opened when first used."""
@@ -179,10 +156,9 @@ class Database:
         return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
     def _connect(self, mode: str) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            f"file:{quote(os.fsencode(self.path.absolute()))}?{mode}",
-            uri=True, timeout=self.timeout, isolation_level=None, check_same_thread=False,
-        )  # fmt: skip
+        address = f"file:{quote(os.fsencode(self.path.absolute()))}?{mode}"
+        options: dict[str, Any] = {"uri": True, "isolation_level": None, "check_same_thread": False}
+        connection = sqlite3.connect(address, timeout=self.timeout, **options)
         try:
             for setting in (*self.kind.settings, *_SETTINGS):
                 connection.execute(f"PRAGMA {setting}")
@@ -284,9 +260,7 @@ class WriterLock:
             self._release()
             raise
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._release()
 
     def _release(self) -> None:

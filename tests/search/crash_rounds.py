@@ -1,18 +1,21 @@
 """kill -9 at random moments, many rounds in one process: `python crash_rounds.py FOLDER ROUNDS SEED`.
 
-Every round forks a child that opens the index and carries out a list of operations known beforehand, telling through a
-pipe when each has returned; it is killed at a random moment. The index must then hold exactly what the acknowledged
-operations left, or that and the one operation that was under way: no lost write, no mixed state, no repair by hand.
-Every 20th round begins with a new file, so that creation is killed, too. Prints what happened as JSON.
+Every round forks a child that opens the index, carries out a list of operations and writes to a pipe when each has
+returned; it is killed at a random moment. The index must then hold exactly what the acknowledged operations left, or
+that and the one operation that was under way: no lost write, no mixed state, no repair by hand. Every 20th round begins
+with a new file. In every 5th round the child kills itself while it opens or creates the file, at one of its first file
+operations, so that this happens however busy the computer is. Prints what happened as JSON.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -27,10 +30,10 @@ Content = dict[int, bytes]
 Operation = tuple[str, list[int], list[bytes]]
 
 
-def plan(rng: np.random.Generator, content: Content, count: int) -> list[Operation]:
+def plan(rng: np.random.Generator, content: Content, length: int) -> list[Operation]:
     """Operations that are right for this content, one after the other."""
     content, operations = dict(content), []
-    for _ in range(count):
+    for _ in range(length):
         kind = rng.choice(["add", "add", "add", "remove", "replace", "compact", "reopen"])
         here = list(content)
         if kind == "add":
@@ -59,7 +62,20 @@ def after(content: Content, operation: Operation) -> Content:
     return {**content, **dict(zip(ids, codes, strict=True))} if kind in ("add", "replace") else content
 
 
-def child(path: Path, operations: list[Operation], pipe: int) -> None:
+def die_at(number: int) -> None:
+    """Kill this process at its next file operation (1), or at a later one."""
+    events = count(1)
+
+    def watch(event: str, arguments: object) -> None:
+        if event in ("open", "os.link", "sqlite3.connect", "sqlite3.connect/handle") and next(events) == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(watch)
+
+
+def child(path: Path, operations: list[Operation], dies_at: int, pipe: int) -> None:
+    if dies_at:
+        die_at(dies_at)
     index = HammingIndex.open(path, N_BITS, warm=False)
     os.write(pipe, b".")
     for kind, ids, codes in operations:
@@ -94,20 +110,21 @@ def main(folder: Path, rounds: int, seed: int) -> None:
             path, content = folder / f"codes-{number}.db", {}
         operations = plan(rng, content, 12)
         seconds = float(rng.choice([rng.uniform(0, 0.003), rng.uniform(0, 0.02), rng.uniform(0, 0.08)]))
-        told = told_before_kill(partial(child, path, operations), seconds, told_first=int(rng.integers(6)))
-        if told == 0:
-            unopened += 1
-        count = max(0, told - 1)
+        dies_at = int(rng.integers(1, 4)) if number % 5 == 0 else 0
+        work = partial(child, path, operations, dies_at)
+        reports = told_before_kill(work, seconds, told_first=1 if dies_at else int(rng.integers(6)))
+        unopened += reports == 0
+        n_done = max(0, reports - 1)
         expected = content
-        for operation in operations[:count]:
+        for operation in operations[:n_done]:
             expected = after(expected, operation)
-        found = read(path)
-        if found != expected:
-            assert 0 < told <= len(operations), f"round {number}: content changed without a call"
-            maybe = after(expected, operations[count])
-            assert found == maybe, f"round {number}: neither before nor after {operations[count][0]}"
+        stored = read(path)
+        if stored != expected:
+            assert 0 < reports <= len(operations), f"round {number}: content changed without a call"
+            maybe = after(expected, operations[n_done])
+            assert stored == maybe, f"round {number}: neither before nor after {operations[n_done][0]}"
             under_way += 1
-        content, done = found, done + count
+        content, done = stored, done + n_done
     sys.stdout.write(json.dumps({"rounds": rounds, "acknowledged": done, "unopened": unopened, "completed": under_way}))
 
 

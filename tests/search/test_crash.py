@@ -28,8 +28,8 @@ def test_nothing_is_lost_or_mixed_by_kill_9(tmp_path: Path, rounds: int, stress:
     assert run.returncode == 0, run.stderr
     outcome = json.loads(run.stdout)
     assert outcome["rounds"] == rounds
-    assert outcome["acknowledged"] > rounds  # the rounds did something
-    assert outcome["unopened"] < rounds  # some were killed while opening, most later
+    assert outcome["acknowledged"] > rounds // 2  # the rounds did something
+    assert rounds // 5 <= outcome["unopened"] < rounds  # every fifth was killed while opening, most of the others later
     assert not run.stderr
 
 

@@ -35,11 +35,11 @@ def test_real_sizes_equal_numpy(n_bits: int) -> None:
         rows, queries = random_rows(n, n_bits, n_bits), random_rows(9, n_bits, n_bits + 1).codes
         allowed = np.flatnonzero(np.random.default_rng(n).random(n) < 0.5)
         for n_queries, k, chosen in ((9, 50, None), (1, 10, None), (3, 5000, None), (5, 300, allowed)):
-            expected = reference.search(rows, queries[:n_queries], k, chosen)
+            expected = reference.search(rows, queries[:n_queries], k, chosen, 1)
             for threads in (1, 5):
                 assert_equal(compiled.search(rows, queries[:n_queries], k, chosen, threads), expected)
         radius = n_bits * 3 // 8
-        expected_range = reference.range_search(rows, queries, radius, allowed)
+        expected_range = reference.range_search(rows, queries, radius, allowed, 1)
         for threads in (1, 3):
             assert_equal(compiled.range_search(rows, queries, radius, allowed, threads), expected_range)
 
@@ -73,12 +73,12 @@ def test_five_frames_from_the_index_to_the_kernel(monkeypatch: pytest.MonkeyPatc
 
 def test_searching_releases_the_gil() -> None:
     rows = random_rows(100_000, 64)
-    scan.Scan().search(rows, rows.codes[:4], 5, threads=1)
+    scan.Scan().search(rows, rows.codes[:4], 5, None, 1)
     searching, ticks = threading.Event(), []
     searching.set()
 
     def work() -> None:
-        scan.Scan().search(rows, rows.codes[:4000], 50, threads=1)
+        scan.Scan().search(rows, rows.codes[:4000], 50, None, 1)
         searching.clear()
 
     thread = threading.Thread(target=work)

@@ -80,7 +80,7 @@ def test_top_k_equals_comparing_everything(to_library: Any, small_limits: None, 
         to_library(codes), to_library(queries), k, allowed=None if rows is None else to_library(rows),
         cells=problem["cells"],
     )  # fmt: skip
-    assert_found(found, reference.search(CodeRows.numbered(codes), queries, k, rows))
+    assert_found(found, reference.search(CodeRows.numbered(codes), queries, k, rows, None))
 
 
 @quick
@@ -98,7 +98,9 @@ def test_within_equals_comparing_everything(
         cells=max(100, problem["cells"]),
     )  # fmt: skip
     assert_found(
-        found, reference.range_search(CodeRows.numbered(codes), queries, radius, rows), ("int64", "int32", "int64")
+        found,
+        reference.range_search(CodeRows.numbered(codes), queries, radius, rows, None),
+        ("int64", "int32", "int64"),
     )
 
 
@@ -108,7 +110,7 @@ def test_real_widths_of_groups(optional: Any, n_bits: int, n: int, k: int) -> No
     rng = np.random.default_rng(n)
     codes, queries = codes_of(rng, n, n_bits // 8, 256), codes_of(rng, 5, n_bits // 8, 256)
     found = gpu.top_k(torch.asarray(codes), torch.asarray(queries), k)
-    assert_found(found, reference.search(CodeRows.numbered(codes), queries, k))
+    assert_found(found, reference.search(CodeRows.numbered(codes), queries, k, None, None))
 
 
 @pytest.mark.parametrize("n_bits", [8, 128, 1024])
@@ -122,10 +124,12 @@ def test_half_precision_as_on_a_gpu_is_exact(optional: Any, monkeypatch: pytest.
     assert resident.signs(0, 4999).dtype == torch.float16
     for k in (3, 4999):
         found = gpu.top_k(resident, torch.asarray(queries), k, method="product")
-        assert_found(found, reference.search(CodeRows.numbered(codes), queries, k))
+        assert_found(found, reference.search(CodeRows.numbered(codes), queries, k, None, None))
     ranges = gpu.within(resident, torch.asarray(queries), n_bits // 2)
     assert_found(
-        ranges, reference.range_search(CodeRows.numbered(codes), queries, n_bits // 2), ("int64", "int32", "int64")
+        ranges,
+        reference.range_search(CodeRows.numbered(codes), queries, n_bits // 2, None, None),
+        ("int64", "int32", "int64"),
     )
 
 
@@ -143,7 +147,8 @@ def test_ties_between_groups(to_library: Any, small_limits: None, k: int) -> Non
         rng = np.random.default_rng(seed)
         codes, queries = codes_of(rng, 600, 2, 256), codes_of(rng, 9, 2, 256)
         assert_found(
-            gpu.top_k(to_library(codes), to_library(queries), k), reference.search(CodeRows.numbered(codes), queries, k)
+            gpu.top_k(to_library(codes), to_library(queries), k),
+            reference.search(CodeRows.numbered(codes), queries, k, None, None),
         )
 
 
@@ -226,7 +231,7 @@ for n_bits, n, m, k, values in ((128, 700, 9, 5, 256), (64, 699, 3, 7, 256), (8,
                                 (264, 321, 3, 5, 256), (1024, 200, 2, 3, 256)):
     codes, queries = (rng.integers(0, values, (rows, n_bits // 8)).astype(np.uint8) for rows in (n, m))
     words, asked = (select.to_words(torch.tensor(each)) for each in (codes, queries))
-    expected = make("numpy").search(CodeRows.numbered(codes), queries, k)
+    expected = make("numpy").search(CodeRows.numbered(codes), queries, k, None, None)
     for size, tensor_cores, cells in ((32, True, 1 << 24), (64, True, 1 << 14), (128, False, 1 << 14)):
         found = select.fused_top_k(words, asked, k, cells, size=size, tensor_cores=tensor_cores)
         for one, other in zip(found, expected, strict=True):
@@ -258,8 +263,10 @@ def test_on_a_gpu(optional: Any, method: str) -> None:
         sent = torch.tensor(codes, device="cuda"), torch.tensor(queries, device="cuda")
         found = gpu.top_k(*sent, k, method=method)
         assert all(each.is_cuda for each in found)
-        assert_found([each.cpu() for each in found], reference.search(CodeRows.numbered(codes), queries, k))
+        assert_found([each.cpu() for each in found], reference.search(CodeRows.numbered(codes), queries, k, None, None))
         ranges = [each.cpu() for each in gpu.within(*sent, n_bits // 3)]
         assert_found(
-            ranges, reference.range_search(CodeRows.numbered(codes), queries, n_bits // 3), ("int64", "int32", "int64")
+            ranges,
+            reference.range_search(CodeRows.numbered(codes), queries, n_bits // 3, None, None),
+            ("int64", "int32", "int64"),
         )

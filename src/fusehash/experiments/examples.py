@@ -106,7 +106,7 @@ def _of(spec: Spec, dataset: DatasetRecord, store: ResultStore, query_view: str,
     scores = average_precision(queries, database, (query_labels, labels), k=spec.k, ties="stable")
     order = np.argsort(scores, kind="stable")
     chosen = [int(order[round(share * (len(order) - 1))]) for share in QUARTILES]
-    _, nearest = Scan().search(CodeRows.numbered(database), queries[chosen], min(SHOWN, len(database)))
+    _, nearest = Scan().search(CodeRows.numbered(database), queries[chosen], min(SHOWN, len(database)), None, None)
     examples = []
     for query, positions in zip(chosen, nearest, strict=True):
         row = int(dataset.query[query])

@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -58,26 +58,23 @@ class _MachineCodeCache(FunctionCache):
         )
 
     def load_overload(self, signature: Any, target_context: Any) -> Any:
-        try:
+        with self._reporting():
             return super().load_overload(signature, target_context)
-        except MemoryError:
-            raise
-        except Exception as error:
-            self._report(error)
-            return None
 
     def save_overload(self, signature: Any, data: Any) -> None:
-        try:
+        with self._reporting():
             super().save_overload(signature, data)
+
+    @contextlib.contextmanager
+    def _reporting(self) -> Iterator[None]:
+        try:
+            yield
         except MemoryError:
             raise
         except Exception as error:
-            self._report(error)
-
-    def _report(self, error: Exception) -> None:
-        logger.warning("the machine code of %s cannot be kept in %s: %s", self._name, self._cache_path, error)
-        with contextlib.suppress(Exception):
-            self.flush()  # so that a damaged file is replaced
+            logger.warning("the machine code of %s cannot be kept in %s: %s", self._name, self._cache_path, error)
+            with contextlib.suppress(Exception):
+                self.flush()  # so that a damaged file is replaced
 
 
 def _sources(module: str) -> str:

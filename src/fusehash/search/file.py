@@ -16,6 +16,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ import numpy as np
 from fusehash.bits import Codes, check_codes
 from fusehash.errors import CorruptIndexError, FusehashError, ParameterError
 from fusehash.search.engines import Engine
-from fusehash.search.rows import CodeRows, Edit, Ids
+from fusehash.search.rows import CodeRows, Edit, Ids, find
 from fusehash.search.store import MemoryStore
 from fusehash.sqlite import Connection, DamageError, Database, FileKind, create, log_size
 
@@ -162,9 +163,10 @@ class FileState:
     digest: int = 0
     replayable: int = 0  # the oldest revision from which a reader can catch up
 
-    def write(self, connection: Connection) -> None:
+    def write(self, connection: Connection) -> FileState:
         row = astuple(self)
         connection.execute("INSERT OR REPLACE INTO state VALUES (1, ?, ?, ?, ?, ?, ?, ?)", (*row, _checksum(row)))
+        return self
 
     @classmethod
     def read(cls, connection: Connection) -> FileState:
@@ -174,6 +176,11 @@ class FileState:
         if row is None or not all(isinstance(value, int) for value in row) or _checksum(row[:-1]) != row[-1]:
             raise DamageError("its state is damaged")
         return cls(*row[:-1])
+
+    @property
+    def capacity(self) -> int:
+        """Codes that fit into a block."""
+        return _BLOCK_BYTES // (8 + self.n_bits // 8)
 
     def plus(self, count: int, checksum: int) -> FileState:
         """The state with a block added or, if both numbers are negative, taken out."""
@@ -211,10 +218,10 @@ def _catch_up(connection: Connection, state: FileState, rows: CodeRows, revision
     for checksum, blob in connection.execute("SELECT checksum, ids FROM removal WHERE generation > ?", (revision,)):
         if zlib.crc32(blob) != checksum:
             raise DamageError("a removal is damaged")
-        here, positions = rows.find(np.frombuffer(blob, "<i8").astype(np.int64))
+        here, positions = find(rows.ids, np.frombuffer(blob, "<i8").astype(np.int64))
         rows = rows.without(positions[here]) if here.any() else rows
     for _, _, ids, codes in _read_blocks(connection, state, f"WHERE generation > {revision} ORDER BY first_id"):
-        here, positions = rows.find(ids)
+        here, positions = find(rows.ids, ids)
         if here.any() and np.any(rows.codes[positions[here]] != codes[here]):
             rows = rows.with_codes(positions[here], codes[here])
         rows = rows.with_added(ids[~here], codes[~here]) if not here.all() else rows
@@ -238,8 +245,7 @@ def _write_edit(connection: Connection, state: FileState, edit: Edit) -> FileSta
         state = _note_removal(connection, state, edit.removed if not edit.replaces else edit.removed[:0])
     if len(edit.ids) and not edit.replaces:
         state = _append(connection, state, edit.ids, edit.codes)
-    state.write(connection)
-    return state
+    return state.write(connection)
 
 
 def _write_all(connection: Connection, state: FileState, rows: CodeRows) -> FileState:
@@ -248,33 +254,29 @@ def _write_all(connection: Connection, state: FileState, rows: CodeRows) -> File
     connection.execute("DELETE FROM block")
     connection.execute("DELETE FROM removal")
     state = replace(state, revision=revision, replayable=revision, count=0, digest=0)
-    state = _insert(connection, state, rows.ids, rows.codes)
-    state.write(connection)
-    return state
+    return _insert(connection, state, rows.ids, rows.codes).write(connection)
 
 
 def _append(connection: Connection, state: FileState, ids: Ids, codes: Codes) -> FileState:
     """Write new rows, merged with the last blocks where those are no larger and all fit into one block."""
     size, first = len(ids), None
     for number, count in connection.execute("SELECT number, count FROM block ORDER BY number DESC"):
-        if count > size or size + count > _capacity(state):
+        if count > size or size + count > state.capacity:
             break
         first, size = number, size + count
     if first is not None:
-        blocks = list(_read_blocks(connection, state, f"WHERE number >= {first}"))
-        ids = np.concatenate((ids, *(block[2] for block in blocks)))
-        codes = np.concatenate((codes, *(block[3] for block in blocks)))
+        for _, checksum, earlier_ids, earlier_codes in _read_blocks(connection, state, f"WHERE number >= {first}"):
+            ids, codes = np.concatenate((ids, earlier_ids)), np.concatenate((codes, earlier_codes))
+            state = state.plus(-len(earlier_ids), -checksum)
         order = np.argsort(ids, kind="stable")
         ids, codes = ids[order], codes[order]
         connection.execute("DELETE FROM block WHERE number >= ?", (first,))
-        for _, checksum, merged, _ in blocks:
-            state = state.plus(-len(merged), -checksum)
     return _insert(connection, state, ids, codes)
 
 
 def _insert(connection: Connection, state: FileState, ids: Ids, codes: Codes) -> FileState:
-    for start in range(0, len(ids), _capacity(state)):
-        part = slice(start, start + _capacity(state))
+    for start in range(0, len(ids), state.capacity):
+        part = slice(start, start + state.capacity)
         state = _put(connection, state, None, ids[part], codes[part])
     return state
 
@@ -287,9 +289,7 @@ def _rewrite(connection: Connection, state: FileState, edit: Edit) -> FileState:
         if begin == end:
             continue
         ((_, checksum, ids, codes),) = _read_blocks(connection, state, f"WHERE number = {number}")
-        removed = edit.removed[begin:end]
-        positions = np.searchsorted(ids, removed)
-        here = ids[np.minimum(positions, len(ids) - 1)] == removed
+        here, positions = find(ids, edit.removed[begin:end])
         if not here.any():
             continue
         missing -= np.count_nonzero(here)
@@ -329,12 +329,4 @@ def _note_removal(connection: Connection, state: FileState, removed: Ids) -> Fil
 
 
 def _checksum(head: Sequence[int], *blobs: bytes) -> int:
-    checksum = zlib.crc32(repr(tuple(head)).encode())
-    for blob in blobs:
-        checksum = zlib.crc32(blob, checksum)
-    return checksum
-
-
-def _capacity(state: FileState) -> int:
-    """Codes that fit into a block."""
-    return _BLOCK_BYTES // (8 + state.n_bits // 8)
+    return reduce(lambda checksum, blob: zlib.crc32(blob, checksum), blobs, zlib.crc32(repr(tuple(head)).encode()))

@@ -18,7 +18,7 @@ from fusehash.parameters import integer, multiple_of, optional
 from fusehash.search import engines
 from fusehash.search.engines.scan import warm_up
 from fusehash.search.file import FileStore
-from fusehash.search.rows import NO_IDS, Distances, Ids, Ints, check_different, check_ids
+from fusehash.search.rows import NO_IDS, Ids, InRange, Nearest, check_different, check_ids
 from fusehash.search.servers import address as server
 from fusehash.search.store import MemoryStore, Store
 
@@ -81,8 +81,16 @@ class HammingIndex:
             self._store = MemoryStore(n_bits, _make_engine(engine))
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], n_bits: int | None = None, *, engine: str | engines.Engine = "scan",
-             threads: int | None = None, timeout: float = 30.0, warm: bool = True) -> HammingIndex:  # fmt: skip
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        n_bits: int | None = None,
+        *,
+        engine: str | engines.Engine = "scan",
+        threads: int | None = None,
+        timeout: float = 30.0,
+        warm: bool = True,
+    ) -> HammingIndex:
         """Open an index in a file or on a server, or create one.
 
         When `add`, `remove`, `replace` or `compact` has returned, its effect survives kill -9 and loss of power. A call
@@ -95,10 +103,8 @@ class HammingIndex:
             The file, or the address of a server.
         n_bits : int, optional
             Width of the codes. Needed to create an index; an existing one must have this width.
-        engine : str, default "scan"
-            What searches the file; see `HammingIndex`.
-        threads : int, optional
-            Threads per search; all cores by default.
+        engine, threads
+            As in `HammingIndex`; servers search by themselves.
         timeout : float, default 30.0
             Seconds to wait while another process writes.
         warm : bool, default True
@@ -113,26 +119,22 @@ class HammingIndex:
         ------
         ParameterError
             If a parameter is out of range or the index has another width.
-        IndexFileError
-            If the file cannot be reached, or does not exist and `n_bits` is None.
+        IndexFileError, IndexServerError
+            If the file or server cannot be reached, or there is no index and `n_bits` is None.
         CorruptIndexError
             If the file is damaged or foreign. It is not modified.
-        IndexServerError
-            If the server cannot be reached.
         """
         if server.is_address(engine):
-            raise ParameterError(
-                "HammingIndex.open", "engine", "an engine that searches a file; pass the address of a server as `path`",
-                server.without_secrets(engine),
-            )  # fmt: skip
+            expected = "an engine that searches a file; pass the address of a server as `path`"
+            raise ParameterError("HammingIndex.open", "engine", expected, server.without_secrets(engine))
+        if server.is_other_address(path):
+            raise ParameterError("HammingIndex.open", "path", f"a file, or {_ADDRESSES}", server.scheme_of(path))
         searcher = _make_engine(engine)
         index = cls(64 if n_bits is None else n_bits, engine=searcher, threads=threads)
         width = None if n_bits is None else int(n_bits)
         if server.is_address(path):
             index._store = server.connect(path, width, timeout=timeout)
             return index
-        if server.is_other_address(path):
-            raise ParameterError("HammingIndex.open", "path", f"a file, or {_ADDRESSES}", server.scheme_of(path))
         index._store = FileStore(path, width, searcher, timeout)
         if warm:
             _warm_up(index.n_bits)
@@ -146,7 +148,9 @@ class HammingIndex:
     @property
     def ids(self) -> Ids:
         """All ids, ascending (read-only)."""
-        return self._store.ids()
+        ids = self._store.ids().view()
+        ids.flags.writeable = False
+        return ids
 
     def __len__(self) -> int:
         return len(self._store)
@@ -169,13 +173,7 @@ class HammingIndex:
 
         Returns
         -------
-        blocks : iterator of (ids, codes)
-            In order of id.
-
-        Raises
-        ------
-        ParameterError
-            If `size` is below 1.
+        blocks : iterator of (ids, codes), in order of id
         """
         return self._store.blocks(int(_K.check("HammingIndex.blocks", "size", size)))
 
@@ -232,7 +230,6 @@ class HammingIndex:
         Returns
         -------
         count : int
-            Number of codes removed.
 
         Raises
         ------
@@ -266,7 +263,7 @@ class HammingIndex:
 
     def search(
         self, codes: ArrayLike, k: int, *, allowed: ArrayLike | None = None, threads: int | None = None
-    ) -> tuple[Distances, Ids]:
+    ) -> Nearest:
         """Return the nearest codes of every query.
 
         Parameters
@@ -299,19 +296,15 @@ class HammingIndex:
 
     def range_search(
         self, codes: ArrayLike, radius: int, *, allowed: ArrayLike | None = None, threads: int | None = None
-    ) -> tuple[Ints, Distances, Ids]:
+    ) -> InRange:
         """Return all codes at most `radius` away from every query.
 
         Parameters
         ----------
-        codes : uint8 array-like, shape (n_queries, n_bits / 8)
-            The queries.
         radius : int
             Largest Hamming distance.
-        allowed : array-like, optional
-            As in `search`.
-        threads : int, optional
-            Threads for this search.
+        codes, allowed, threads
+            As in `search`, and so are the errors.
 
         Returns
         -------
@@ -320,26 +313,13 @@ class HammingIndex:
         distances : int32 array, shape (n_results,)
         ids : int64 array, shape (n_results,)
             In order of (distance, id) for each query.
-
-        Raises
-        ------
-        ParameterError
-            If `radius` is negative or `threads` is below 1.
-        DataError
-            If the queries have another width, or `allowed` is neither ids nor a mask.
         """
         queries = check_codes(codes, self.n_bits, what="Query codes")
         radius = int(_RADIUS.check("HammingIndex.range_search", "radius", radius))
         return self._store.range_search(queries, radius, _check_allowed(allowed), self._checked_threads(threads))
 
     def compact(self) -> None:
-        """Return unused memory and, in a file or on a server, the space that removals have left.
-
-        Raises
-        ------
-        IndexFileError
-            If the file cannot be written.
-        """
+        """Return unused memory and, in a file or on a server, the space that removals have left."""
         self._store.compact()
 
     def stats(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ codes of 64 bits take 16 MB and at most 2 % more. Membership is a binary search;
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,6 +19,10 @@ from fusehash.errors import DataError
 Ids = NDArray[np.int64]
 Ints = NDArray[np.int64]
 Distances = NDArray[np.int32]
+Nearest = tuple[Distances, Ids]  # (queries, k) each
+InRange = tuple[Ints, Distances, Ids]  # offsets (queries + 1), and the results of all queries one after the other
+Allowed: TypeAlias = "NDArray[Any] | None"  # what may be returned; None for all
+Threads: TypeAlias = "int | None"  # None for all cores
 
 NO_IDS: Ids = np.empty(0, np.int64)
 HIGHEST = int(np.iinfo(np.int64).max)
@@ -50,18 +55,20 @@ class CodeRows:
         """Bytes in memory, spare room included."""
         return self._ids.nbytes + self._codes.nbytes
 
-    def find(self, ids: Ids) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
-        """Whether each id is here, and its position (or the position at which it would be)."""
-        positions = np.searchsorted(self.ids, ids)
-        if not len(self):
-            return np.zeros(len(ids), bool), positions
-        return self.ids[np.minimum(positions, len(self) - 1)] == ids, positions
-
     def positions(self, ids: Ids) -> NDArray[np.intp]:
         """Positions of ids, all of which must be here."""
-        here, positions = self.find(ids)
+        here, positions = find(self.ids, ids)
         check_here(ids, here)
         return positions
+
+    def allowed(self, allowed: Allowed) -> Ints | None:
+        """Positions of ids, as far as they are here, or of a mask over all ids; None for None."""
+        if allowed is None:
+            return None
+        if allowed.dtype == bool:
+            return selected(allowed, len(self))
+        here, positions = find(self.ids, allowed)
+        return positions[here].astype(np.int64, copy=False)
 
     def with_added(self, ids: Ids, codes: Codes) -> CodeRows:
         """These rows and new ones; `ids` ascending, none of them here yet.
@@ -135,14 +142,22 @@ class Edit:
     def apply(self, rows: CodeRows) -> CodeRows:
         """The rows after the change; ids to remove must be there, ids to add must not."""
         if self.replaces:
-            return rows.with_codes(rows.find(self.removed)[1], self.codes)
+            return rows.with_codes(find(rows.ids, self.removed)[1], self.codes)
         if len(self.removed):
-            return rows.without(rows.find(self.removed)[1])
+            return rows.without(find(rows.ids, self.removed)[1])
         return rows.with_added(self.ids, self.codes) if len(self.ids) else rows
 
     def last_id(self, before: int) -> int:
         """The highest id ever used, after the change."""
         return max(before, int(self.ids[-1])) if len(self.ids) else before
+
+
+def find(ascending: Ids, ids: Ids) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
+    """Whether each id is among ascending ones, and its position (or the position at which it would be)."""
+    positions = np.searchsorted(ascending, ids)
+    if not len(ascending):
+        return np.zeros(len(ids), bool), positions
+    return ascending[np.minimum(positions, len(ascending) - 1)] == ids, positions
 
 
 def check_ids(ids: ArrayLike, count: int | None = None) -> Ids:
@@ -182,12 +197,6 @@ def check_here(ids: Ids, here: NDArray[np.bool_]) -> None:
         raise DataError(f"Ids must be in the index. Id {missing[0]}{others} is not.")
 
 
-def check_mask(mask: NDArray[np.bool_], count: int) -> None:
-    """A mask must have one entry for each code."""
-    if mask.shape != (count,):
-        raise DataError(f"A mask must have one entry for each of {count} codes. Got shape {mask.shape} instead.")
-
-
 def count_on(last_id: int, count: int) -> Ids:
     """The next `count` ids after the highest one ever used."""
     if last_id + count > HIGHEST:
@@ -195,7 +204,8 @@ def count_on(last_id: int, count: int) -> Ids:
     return np.arange(last_id + 1, last_id + 1 + count, dtype=np.int64)
 
 
-def chosen_by_mask(ids: Ids, mask: NDArray[np.bool_]) -> Ids:
-    """The ids that a mask over all of them selects."""
-    check_mask(mask, len(ids))
-    return ids[mask]
+def selected(mask: NDArray[np.bool_], count: int) -> Ints:
+    """Positions that a mask over `count` codes selects."""
+    if mask.shape != (count,):
+        raise DataError(f"A mask must have one entry for each of {count} codes. Got shape {mask.shape} instead.")
+    return np.flatnonzero(mask)

@@ -19,14 +19,15 @@ from numpy.typing import NDArray
 
 from fusehash.bits import Codes
 from fusehash.search.engines import Engine
-from fusehash.search.rows import NO_IDS, CodeRows, Distances, Edit, Ids, Ints, check_mask, check_new, count_on
+from fusehash.search.rows import NO_IDS, Allowed, CodeRows, Edit, Ids, InRange, Nearest, check_new, count_on, find
 
 
 class Store(Protocol):
     """Rows and searches over them. Codes and ids are checked before: equal lengths, no id twice, the right width.
 
-    `allowed` is None, a vector of ids without repetition, or a boolean mask over `ids()`. Ids of `get`, `remove` and
-    `replace` must be in the index; those of the last two are ascending.
+    `allowed` is None, a vector of ids without repetition, or a boolean mask over `ids()`; `search` returns as many
+    columns as there are allowed codes, at most k. Ids of `get`, `remove` and `replace` must be in the index; those of
+    the last two are ascending.
     """
 
     n_bits: int
@@ -40,21 +41,11 @@ class Store(Protocol):
     def add(self, ids: Ids | None, codes: Codes) -> Ids: ...  # at least one; without ids, count on from the highest
     def remove(self, ids: Ids) -> None: ...  # at least one
     def replace(self, ids: Ids, codes: Codes) -> None: ...  # at least one
-    def search(
-        self, queries: Codes, k: int, allowed: NDArray[Any] | None, threads: int | None
-    ) -> tuple[Distances, Ids]: ...  # min(k, allowed codes) columns
-    def range_search(
-        self, queries: Codes, radius: int, allowed: NDArray[Any] | None, threads: int | None
-    ) -> tuple[Ints, Distances, Ids]: ...  # offsets, distances, ids
+    def search(self, queries: Codes, k: int, allowed: Allowed, threads: int | None) -> Nearest: ...
+    def range_search(self, queries: Codes, radius: int, allowed: Allowed, threads: int | None) -> InRange: ...
     def compact(self) -> None: ...  # return unused space
     def stats(self) -> dict[str, Any]: ...  # never with a password
     def close(self) -> None: ...  # release files and connections
-
-
-class ServerStore(Store, Protocol):
-    """A store on a server."""
-
-    def drop(self) -> None: ...  # delete the index and all its codes
 
 
 class MemoryStore:
@@ -72,12 +63,10 @@ class MemoryStore:
         return "in memory"
 
     def ids(self) -> Ids:
-        ids = self._current().ids.view()
-        ids.flags.writeable = False
-        return ids
+        return self._current().ids
 
     def here(self, ids: Ids) -> NDArray[Any]:
-        return self._current().find(ids)[0]
+        return find(self._current().ids, ids)[0]
 
     def get(self, ids: Ids) -> Codes:
         rows = self._current()
@@ -93,40 +82,30 @@ class MemoryStore:
                 return Edit(NO_IDS, count_on(last_id, len(codes)), codes)
             order = np.argsort(ids, kind="stable")
             new = ids[order]
-            check_new(new[rows.find(new)[0]])
+            check_new(new[find(rows.ids, new)[0]])
             return Edit(NO_IDS, new, codes[order])
 
         edit = self._change(plan)
         return edit.ids if ids is None else ids
 
     def remove(self, ids: Ids) -> None:
-        def plan(rows: CodeRows, last_id: int) -> Edit:
-            rows.positions(ids)
-            return Edit(ids, NO_IDS, rows.codes[:0])
-
-        self._change(plan)
+        self._change(lambda rows, last_id: Edit(rows.ids[rows.positions(ids)], NO_IDS, rows.codes[:0]))
 
     def replace(self, ids: Ids, codes: Codes) -> None:
-        def plan(rows: CodeRows, last_id: int) -> Edit:
-            rows.positions(ids)
-            return Edit(ids, ids, codes)
+        self._change(lambda rows, last_id: Edit(rows.ids[rows.positions(ids)], ids, codes))
 
-        self._change(plan)
-
-    def search(
-        self, queries: Codes, k: int, allowed: NDArray[Any] | None, threads: int | None
-    ) -> tuple[Distances, Ids]:
-        rows, positions = self._searched(allowed)
+    def search(self, queries: Codes, k: int, allowed: Allowed, threads: int | None) -> Nearest:
+        rows = self._current()
+        positions = rows.allowed(allowed)
         k = min(k, len(rows) if positions is None else len(positions))
         if not k or not len(queries):
             return np.empty((len(queries), k), np.int32), np.empty((len(queries), k), np.int64)
         distances, nearest = self.engine.search(rows, queries, k, positions, threads)
         return distances, rows.ids[nearest]
 
-    def range_search(
-        self, queries: Codes, radius: int, allowed: NDArray[Any] | None, threads: int | None
-    ) -> tuple[Ints, Distances, Ids]:
-        rows, positions = self._searched(allowed)
+    def range_search(self, queries: Codes, radius: int, allowed: Allowed, threads: int | None) -> InRange:
+        rows = self._current()
+        positions = rows.allowed(allowed)
         if not len(queries) or not len(rows) or (positions is not None and not len(positions)):
             return np.zeros(len(queries) + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.int64)
         offsets, distances, near = self.engine.range_search(rows, queries, radius, positions, threads)
@@ -139,7 +118,8 @@ class MemoryStore:
     def stats(self) -> dict[str, Any]:
         rows, engine = self._current(), self.engine
         sizes = {"n_bits": self.n_bits, "count": len(rows), "memory_bytes": rows.nbytes}
-        return {**sizes, "engine": engine.name, **engine.stats()}
+        name = getattr(engine, "name", type(engine).__name__)
+        return {**sizes, "engine": name, **getattr(engine, "stats", dict)()}
 
     def close(self) -> None:
         """Nothing: the codes stay in memory."""
@@ -154,14 +134,3 @@ class MemoryStore:
             edit = plan(self._rows, self._last_id)
             self._rows, self._last_id = edit.apply(self._rows), edit.last_id(self._last_id)
             return edit
-
-    def _searched(self, allowed: NDArray[Any] | None) -> tuple[CodeRows, Ints | None]:
-        """The current rows, and the positions to look at (None for all)."""
-        rows = self._current()
-        if allowed is None:
-            return rows, None
-        if allowed.dtype == bool:
-            check_mask(allowed, len(rows))
-            return rows, np.flatnonzero(allowed)
-        here, positions = rows.find(allowed)
-        return rows, positions[here].astype(np.int64, copy=False)

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from fusehash.bits import Codes
 from fusehash.errors import ParameterError
-from fusehash.search.rows import CodeRows, Distances, Ints
+from fusehash.search.rows import Allowed, CodeRows, InRange, Nearest, Threads
 
 _ENGINES: dict[str, tuple[str, str, dict[str, Any]]] = {  # name: module, class, arguments
     "scan": ("scan", "Scan", {}),
@@ -32,19 +32,14 @@ NAMES = tuple(_ENGINES)
 class Engine(Protocol):
     """Answers searches. Positions are rows of `rows.codes`; `allowed` are the ones to look at, ascending.
 
-    `search` returns distances and positions, (queries, k) each; at least `k` positions are to be looked at.
-    `range_search` returns offsets per query, distances and positions of all codes at most `radius` away.
+    `search` returns distances and positions; at least `k` positions are to be looked at. `range_search` returns all
+    codes at most `radius` away. Engines may have a `name` and `stats()`, a dictionary, for `HammingIndex.stats`.
     """
 
-    name: str
-
-    def search(
-        self, rows: CodeRows, queries: Codes, k: int, allowed: Ints | None = None, threads: int | None = None
-    ) -> tuple[Distances, Ints]: ...
+    def search(self, rows: CodeRows, queries: Codes, k: int, allowed: Allowed, threads: Threads) -> Nearest: ...
     def range_search(
-        self, rows: CodeRows, queries: Codes, radius: int, allowed: Ints | None = None, threads: int | None = None
-    ) -> tuple[Ints, Distances, Ints]: ...
-    def stats(self) -> dict[str, Any]: ...
+        self, rows: CodeRows, queries: Codes, radius: int, allowed: Allowed, threads: Threads
+    ) -> InRange: ...
 
 
 def make(engine: str | Engine, expected: str = f"one of {', '.join(NAMES)}") -> Engine:

@@ -17,7 +17,7 @@ from fusehash.bits import Codes
 from fusehash.errors import ParameterError
 from fusehash.extras import require
 from fusehash.search.engines.scan import Scan, workers
-from fusehash.search.rows import CodeRows, Distances, Ints
+from fusehash.search.rows import Allowed, CodeRows, Distances, Nearest, Threads
 
 _CHECKED = 256  # queries on which the recall is measured
 _CHECKED_PER_CALL = 32
@@ -37,9 +37,7 @@ class FaissEngine(Scan):
         self._index: Any = None
         self._checked, self._returned, self._expected = 0, 0, 0
 
-    def search(
-        self, rows: CodeRows, queries: Codes, k: int, allowed: Ints | None = None, threads: int | None = None
-    ) -> tuple[Distances, Ints]:
+    def search(self, rows: CodeRows, queries: Codes, k: int, allowed: Allowed, threads: Threads) -> Nearest:
         if allowed is not None:
             return super().search(rows, queries, k, allowed, threads)
         faiss = require("faiss", "The faiss engine")

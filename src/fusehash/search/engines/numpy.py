@@ -5,15 +5,12 @@ A distance and a position become one integer, `distance << 40 | position`; the s
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from fusehash.bits import Codes, distances_to
-from fusehash.search.rows import CodeRows, Distances, Ints
+from fusehash.search.rows import Allowed, CodeRows, InRange, Ints, Nearest, Threads
 
-_SHIFT = 40
-_CELLS = 1 << 22  # keys in memory at a time
+SHIFT = 40  # a key is distance << 40 | position
 
 
 class NumpyEngine:
@@ -21,41 +18,28 @@ class NumpyEngine:
 
     name = "numpy"
 
-    def search(
-        self, rows: CodeRows, queries: Codes, k: int, allowed: Ints | None = None, threads: int | None = None
-    ) -> tuple[Distances, Ints]:
-        positions = np.arange(len(rows)) if allowed is None else allowed
+    def search(self, rows: CodeRows, queries: Codes, k: int, allowed: Allowed, threads: Threads) -> Nearest:
         best = np.empty((len(queries), k), np.int64)
         for q, query in enumerate(queries):
-            kept = np.empty(0, np.int64)
-            for start in range(0, len(positions), _CELLS):
-                kept = np.concatenate((kept, _keys(rows.codes, positions[start : start + _CELLS], query)))
-                if k < len(kept):
-                    kept = np.partition(kept, k)[:k]
-            best[q] = np.sort(kept)
-        return _split(best)
+            keys = _keys(rows, query, allowed)
+            best[q] = np.sort(np.partition(keys, k)[:k] if k < len(keys) else keys)
+        return split(best)
 
-    def range_search(
-        self, rows: CodeRows, queries: Codes, radius: int, allowed: Ints | None = None, threads: int | None = None
-    ) -> tuple[Ints, Distances, Ints]:
-        positions = np.arange(len(rows)) if allowed is None else allowed
-        near, offsets = [np.empty(0, np.int64)], np.zeros(len(queries) + 1, np.int64)
-        for q, query in enumerate(queries):
-            parts = [np.empty(0, np.int64)]
-            for start in range(0, len(positions), _CELLS):
-                keys = _keys(rows.codes, positions[start : start + _CELLS], query)
-                parts.append(keys[keys < (radius + 1) << _SHIFT])
-            near.append(np.sort(np.concatenate(parts)))
-            offsets[q + 1] = offsets[q] + len(near[-1])
-        return offsets, *_split(np.concatenate(near))
-
-    def stats(self) -> dict[str, Any]:
-        return {}
+    def range_search(self, rows: CodeRows, queries: Codes, radius: int, allowed: Allowed, threads: Threads) -> InRange:
+        near = [np.empty(0, np.int64)]
+        for query in queries:
+            keys = _keys(rows, query, allowed)
+            near.append(np.sort(keys[keys < (radius + 1) << SHIFT]))
+        offsets = np.cumsum([len(keys) for keys in near], dtype=np.int64)
+        return offsets, *split(np.concatenate(near))
 
 
-def _keys(codes: Codes, positions: Ints, query: Codes) -> Ints:
-    return distances_to(query, codes[positions]) << _SHIFT | positions
+def _keys(rows: CodeRows, query: Codes, allowed: Allowed) -> Ints:
+    if allowed is None:
+        return distances_to(query, rows.codes) << SHIFT | np.arange(len(rows))
+    return distances_to(query, rows.codes[allowed]) << SHIFT | allowed
 
 
-def _split(keys: Ints) -> tuple[Distances, Ints]:
-    return (keys >> _SHIFT).astype(np.int32), keys & ((1 << _SHIFT) - 1)
+def split(keys: Ints) -> Nearest:
+    """Distances and positions from keys."""
+    return (keys >> SHIFT).astype(np.int32), keys & ((1 << SHIFT) - 1)

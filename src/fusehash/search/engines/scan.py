@@ -18,7 +18,7 @@ import numpy as np
 
 from fusehash.bits import Codes
 from fusehash.numerics.parallel import n_cores
-from fusehash.search.rows import CodeRows, Distances, Ints
+from fusehash.search.rows import Allowed, CodeRows, Distances, InRange, Ints, Nearest, Threads
 
 _BLOCK = 512  # queries that share one pass over the codes
 _NARROW_BLOCK = 128  # the same below 64 bits, where reading the codes again costs less than the buffers of more queries
@@ -34,9 +34,7 @@ class Scan:
 
     name = "scan"
 
-    def search(
-        self, rows: CodeRows, queries: Codes, k: int, allowed: Ints | None = None, threads: int | None = None
-    ) -> tuple[Distances, Ints]:
+    def search(self, rows: CodeRows, queries: Codes, k: int, allowed: Allowed, threads: Threads) -> Nearest:
         from fusehash.search.engines.kernel import select
 
         layout, n_queries = _Layout(rows.codes, queries, allowed), len(queries)
@@ -55,9 +53,7 @@ class Scan:
         run(select, calls, threads)
         return (distances[0], positions[0]) if len(stretches) == 1 else _merge(distances, positions, k)
 
-    def range_search(
-        self, rows: CodeRows, queries: Codes, radius: int, allowed: Ints | None = None, threads: int | None = None
-    ) -> tuple[Ints, Distances, Ints]:
+    def range_search(self, rows: CodeRows, queries: Codes, radius: int, allowed: Allowed, threads: Threads) -> InRange:
         # Counted first, then collected, so that no memory is spent on guesses.
         from fusehash.search.engines.kernel import count_closer, select
 
@@ -85,15 +81,12 @@ class Scan:
         run(select, calls, threads)
         return offsets, distances, positions
 
-    def stats(self) -> dict[str, Any]:
-        return {}
-
 
 def warm_up(n_bits: int) -> None:
     """Compile (or load) the kernels for one width, so that the first search does not wait for it."""
     rows = CodeRows.numbered(np.zeros((1, n_bits // 8), np.uint8))
-    Scan().search(rows, rows.codes, 1, threads=1)
-    Scan().range_search(rows, rows.codes, 0, threads=1)
+    Scan().search(rows, rows.codes, 1, None, 1)
+    Scan().range_search(rows, rows.codes, 0, None, 1)
 
 
 def run(function: Callable[..., Any], calls: Iterable[tuple[Any, ...]], threads: int = 1) -> None:
@@ -189,7 +182,7 @@ def _cut(n: int, parts: int) -> list[tuple[int, int]]:
     return [(n * i // parts, n * (i + 1) // parts) for i in range(parts)]
 
 
-def _merge(distances: Distances, positions: Ints, k: int) -> tuple[Distances, Ints]:
+def _merge(distances: Distances, positions: Ints, k: int) -> Nearest:
     """The nearest k of the nearest k of each stretch; a stable sort keeps ties in order of position."""
     flat_distances = np.concatenate(list(distances), axis=1)
     flat_positions = np.concatenate(list(positions), axis=1)

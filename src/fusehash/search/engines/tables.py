@@ -24,10 +24,10 @@ import numpy as np
 from fusehash.bits import Codes
 from fusehash.numerics.compiled import bit_count
 from fusehash.search.engines.kernel import entry, part
+from fusehash.search.engines.numpy import SHIFT, split
 from fusehash.search.engines.scan import Scan, blocks, run, workers
-from fusehash.search.rows import CodeRows, Distances, Ints
+from fusehash.search.rows import Allowed, CodeRows, InRange, Ints, Nearest, Threads
 
-_SHIFT = 40  # a key is distance << 40 | position
 _LONGEST = 20  # bits of a substring: a table of a million starts
 _BUILD = 5e-8  # seconds per code and table, about
 _SAMPLE = 16  # queries on which "auto" compares tables and scan
@@ -52,30 +52,25 @@ class MultiIndex(Scan):
         self._faster: dict[str, bool] = {}
         self._given_up = 0
 
-    def search(
-        self, rows: CodeRows, queries: Codes, k: int, allowed: Ints | None = None, threads: int | None = None
-    ) -> tuple[Distances, Ints]:
-        def look_up(tables: Tables, queries: Codes) -> tuple[Distances, Ints]:
+    def search(self, rows: CodeRows, queries: Codes, k: int, allowed: Allowed, threads: Threads) -> Nearest:
+        def look_up(tables: Tables, queries: Codes) -> Nearest:
             distances, positions = np.empty((len(queries), k), np.int32), np.empty((len(queries), k), np.int64)
             for block, counts, keys in tables.look_up(rows.codes, queries, k, -1, len(rows) // self._budget, threads):
                 answered = counts >= 0
-                distances[block][answered] = (keys >> _SHIFT).reshape(-1, k)
-                positions[block][answered] = (keys & ((1 << _SHIFT) - 1)).reshape(-1, k)
+                distances[block][answered], positions[block][answered] = split(keys.reshape(-1, k))
                 rest = np.flatnonzero(~answered)
                 self._given_up += len(rest)
                 if len(rest):
                     distances[block][rest], positions[block][rest] = scan(queries[block][rest])
             return distances, positions
 
-        def scan(queries: Codes) -> tuple[Distances, Ints]:
+        def scan(queries: Codes) -> Nearest:
             return super(MultiIndex, self).search(rows, queries, k, allowed, threads)
 
         return self._answer(f"k {k}", rows, queries, look_up if allowed is None else None, scan)
 
-    def range_search(
-        self, rows: CodeRows, queries: Codes, radius: int, allowed: Ints | None = None, threads: int | None = None
-    ) -> tuple[Ints, Distances, Ints]:
-        def look_up(tables: Tables, queries: Codes) -> tuple[Ints, Distances, Ints]:
+    def range_search(self, rows: CodeRows, queries: Codes, radius: int, allowed: Allowed, threads: Threads) -> InRange:
+        def look_up(tables: Tables, queries: Codes) -> InRange:
             limit = min(radius, rows.codes.shape[1] * 8)
             parts = tables.look_up(rows.codes, queries, 0, limit, len(rows) // self._budget, threads)
             counts = np.concatenate([counts for _, counts, _ in parts])
@@ -83,9 +78,9 @@ class MultiIndex(Scan):
                 return scan(queries)
             keys = np.concatenate([keys for _, _, keys in parts])
             offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
-            return offsets, (keys >> _SHIFT).astype(np.int32), keys & ((1 << _SHIFT) - 1)
+            return offsets, *split(keys)
 
-        def scan(queries: Codes) -> tuple[Ints, Distances, Ints]:
+        def scan(queries: Codes) -> InRange:
             return super(MultiIndex, self).range_search(rows, queries, radius, allowed, threads)
 
         return self._answer(f"radius {radius}", rows, queries, look_up if allowed is None else None, scan)
@@ -229,7 +224,7 @@ def _look_up(words: Any, queries: Any, query_words: Any, tables: Any, k: int, ra
                             d += np.int64(bit_count(words[row, w] ^ query_words[q, w]))
                         if n_seen == len(keys):
                             keys = np.concatenate((keys, np.empty(len(keys), np.int64)))
-                        keys[n_seen] = d << np.int64(_SHIFT) | row
+                        keys[n_seen] = d << np.int64(SHIFT) | row
                         n_seen += 1
                         histogram[d] += 1
                     if flips == 0 or cost > budget:
@@ -241,7 +236,7 @@ def _look_up(words: Any, queries: Any, query_words: Any, tables: Any, k: int, ra
             if done:
                 break
         for i in range(n_seen):
-            row = keys[i] & ((np.int64(1) << np.int64(_SHIFT)) - 1)
+            row = keys[i] & ((np.int64(1) << np.int64(SHIFT)) - 1)
             seen[row >> 3] = 0
         counts[q] = -1
         if done:
@@ -249,7 +244,7 @@ def _look_up(words: Any, queries: Any, query_words: Any, tables: Any, k: int, ra
             kept = np.empty(histogram[:reach].sum(), np.int64)
             j = 0
             for i in range(n_seen):
-                if keys[i] >> np.int64(_SHIFT) < reach:
+                if keys[i] >> np.int64(SHIFT) < reach:
                     kept[j] = keys[i]
                     j += 1
             kept.sort()

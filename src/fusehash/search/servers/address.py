@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, TypeGuard
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from fusehash.errors import FusehashError, ParameterError
 
 if TYPE_CHECKING:
-    from fusehash.search.store import ServerStore
+    from fusehash.search.store import Store
 
 SCHEMES = ("postgresql", "postgres", "milvus")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,49}")
@@ -120,30 +121,11 @@ def exists(address: str) -> bool:
     return True
 
 
-def drop(address: str) -> None:
-    """Remove an index from a server, if there is one."""
-    try:
-        store = connect(address, None)
-    except NoIndexError:
-        return
-    try:
-        store.drop()
-    finally:
-        store.close()
-
-
-def connect(engine: str, n_bits: int | None, *, timeout: float = 30.0) -> ServerStore:
+def connect(engine: str, n_bits: int | None, *, timeout: float = 30.0) -> Store:
     """Open the index at an address; with ``n_bits``, create it if there is none."""
     address = parse(engine, timeout)
-    store: ServerStore
-    if address.scheme == "milvus":
-        from fusehash.search.servers.milvus import MilvusStore
-
-        store = MilvusStore(address, n_bits)
-    else:
-        from fusehash.search.servers.postgres import PostgresStore
-
-        store = PostgresStore(address, n_bits)
+    module, name = ("milvus", "MilvusStore") if address.scheme == "milvus" else ("postgres", "PostgresStore")
+    store: Store = getattr(import_module(f"fusehash.search.servers.{module}"), name)(address, n_bits)
     if n_bits is not None and store.n_bits != n_bits:
         store.close()
         raise ParameterError("HammingIndex", "n_bits", f"{store.n_bits}, the width of {address.shown}", n_bits)

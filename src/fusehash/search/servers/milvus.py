@@ -24,7 +24,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from operator import itemgetter
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from fusehash.bits import Codes
 from fusehash.errors import DataError, ParameterError
 from fusehash.extras import require
-from fusehash.search.rows import Distances, Ids, Ints, check_here, check_new, chosen_by_mask, count_on
+from fusehash.search.rows import Allowed, Ids, InRange, Nearest, check_here, check_new, count_on, selected
 from fusehash.search.servers.address import Address, IndexServerError, NoIndexError, check_name
 
 _MAX_RESULTS = 16384  # per query, and the entities per request
@@ -51,7 +51,6 @@ _UNAVAILABLE = (
     "closed channel",
 )  # fmt: skip
 
-Allowed: TypeAlias = "NDArray[Any] | None"
 Answer = NDArray[Any]  # of one query
 _ANSWER = np.dtype([("distance", np.int32), ("id", np.int64)])
 
@@ -79,9 +78,7 @@ class MilvusStore:
         return int(self._query("", ["count(*)"])[0]["count(*)"])
 
     def ids(self) -> Ids:
-        ids = self._read_all(["id"])[0]
-        ids.flags.writeable = False
-        return ids
+        return self._read_all(["id"])[0]
 
     def here(self, ids: Ids) -> NDArray[Any]:
         return np.isin(ids, self._read(ids, ["id"])[0])
@@ -111,14 +108,12 @@ class MilvusStore:
         return ids
 
     def remove(self, ids: Ids) -> None:
-        with self._writer:
-            check_here(ids, self.here(ids))
-            self._send("delete", ids)
+        self.replace(ids, None)
 
-    def replace(self, ids: Ids, codes: Codes) -> None:
+    def replace(self, ids: Ids, codes: Codes | None) -> None:
         with self._writer:
             check_here(ids, self.here(ids))
-            self._send("upsert", ids, codes)
+            self._send("delete" if codes is None else "upsert", ids, codes)
 
     def _send(self, method: str, ids: Ids, codes: Codes | None = None) -> None:
         try:
@@ -151,7 +146,7 @@ class MilvusStore:
             self._call("delete", self._counter, ids=lower)
         return max((noted for other, noted in notes.items() if other != key), default=-1)
 
-    def search(self, queries: Codes, k: int, allowed: Allowed, threads: int | None) -> tuple[Distances, Ids]:
+    def search(self, queries: Codes, k: int, allowed: Allowed, threads: int | None) -> Nearest:
         chosen = self._chosen(allowed)
         answers = self._answers(queries, chosen, lambda filter: self._nearest(queries, k, filter))
         if answers:
@@ -161,9 +156,7 @@ class MilvusStore:
         table = np.array([answer[:columns] for answer in answers], _ANSWER).reshape(len(queries), columns)
         return table["distance"].copy(), table["id"].copy()
 
-    def range_search(
-        self, queries: Codes, radius: int, allowed: Allowed, threads: int | None
-    ) -> tuple[Ints, Distances, Ids]:
+    def range_search(self, queries: Codes, radius: int, allowed: Allowed, threads: int | None) -> InRange:
         chosen = self._chosen(allowed)
         answers = self._answers(queries, chosen, lambda filter: self._within(queries, radius, filter))
         offsets = np.concatenate([[0], np.cumsum([len(answer) for answer in answers])]).astype(np.int64)
@@ -236,10 +229,6 @@ class MilvusStore:
         counts = {"n_bits": self.n_bits, "count": len(self), "memory_bytes": 0}
         return {**counts, "engine": "milvus", "address": self._shown}
 
-    def drop(self) -> None:
-        for name in (self._name, self._counter):
-            self._call("drop_collection", name)
-
     def close(self) -> None:
         self._call.close()
 
@@ -299,9 +288,10 @@ class MilvusStore:
         return np.concatenate([ids for ids, _ in pages]), np.concatenate([codes for _, codes in pages])
 
     def _chosen(self, allowed: Allowed) -> Ids | None:
-        if allowed is None:
-            return None
-        return _possible(allowed) if allowed.dtype != bool else chosen_by_mask(self.ids(), allowed)
+        if allowed is None or allowed.dtype != bool:
+            return None if allowed is None else _possible(allowed)
+        ids = self.ids()
+        return ids[selected(allowed, len(ids))]
 
 
 class _Client:

@@ -18,7 +18,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 import numpy as np
@@ -27,11 +27,10 @@ from numpy.typing import NDArray
 from fusehash.bits import Codes
 from fusehash.errors import CorruptIndexError, ParameterError
 from fusehash.extras import require
-from fusehash.search.rows import Distances, Ids, Ints, check_here, check_new, chosen_by_mask, count_on
+from fusehash.search.rows import Allowed, Ids, InRange, Nearest, check_here, check_new, count_on, selected
 from fusehash.search.servers.address import Address, IndexServerError, NoIndexError, check_name
 
 T = TypeVar("T")
-Allowed: TypeAlias = "NDArray[Any] | None"
 
 _CREATE = (
     "CREATE TABLE IF NOT EXISTS fusehash_index (name text PRIMARY KEY, n_bits integer NOT NULL, "
@@ -66,9 +65,7 @@ class PostgresStore:
         return f"at {self._shown}"
 
     def ids(self) -> Ids:
-        ids = self._run(self._all_ids)
-        ids.flags.writeable = False
-        return ids
+        return self._run(self._all_ids)
 
     def here(self, ids: Ids) -> NDArray[Any]:
         return np.isin(ids, self._run(lambda cursor: self._stored(cursor, ids)))
@@ -98,7 +95,7 @@ class PostgresStore:
 
     def add(self, ids: Ids | None, codes: Codes) -> Ids:
         def write(cursor: Any) -> Ids:
-            last_id = self._locked(cursor)
+            last_id = self._state(cursor, "FOR UPDATE")[0]  # other writers wait until this transaction ends
             new = count_on(last_id, len(codes)) if ids is None else ids
             if ids is not None:
                 check_new(np.sort(self._stored(cursor, ids)))
@@ -109,56 +106,55 @@ class PostgresStore:
         return self._run(write, write=True)
 
     def remove(self, ids: Ids) -> None:
-        def write(cursor: Any) -> None:
-            last_id = self._locked(cursor)
-            check_here(ids, np.isin(ids, self._stored(cursor, ids)))
-            cursor.execute(self._text("DELETE FROM {} WHERE id = ANY(%s)"), (ids.tolist(),))
-            self._note(cursor, last_id, -len(ids))
-
-        self._run(write, write=True)
+        delete = self._text("DELETE FROM {} WHERE id = ANY(%s)")
+        self._change(ids, -len(ids), lambda cursor: cursor.execute(delete, (ids.tolist(),)))
 
     def replace(self, ids: Ids, codes: Codes) -> None:
-        table = "CREATE TEMPORARY TABLE fusehash_new (id bigint, code bit({1})) ON COMMIT DROP"
-
         def write(cursor: Any) -> None:
-            last_id = self._locked(cursor)
-            check_here(ids, np.isin(ids, self._stored(cursor, ids)))
+            table = "CREATE TEMPORARY TABLE fusehash_new (id bigint, code bit({1})) ON COMMIT DROP"
             cursor.execute(self._text(table, self._sql.Literal(self.n_bits)))
             self._copy_in(cursor, "COPY fusehash_new (id, code) FROM STDIN BINARY", ids, codes)
             cursor.execute(self._text("UPDATE {0} SET code = n.code FROM fusehash_new AS n WHERE {0}.id = n.id"))
-            self._note(cursor, last_id, 0)
 
-        self._run(write, write=True)
+        self._change(ids, 0, write)
 
-    def search(self, queries: Codes, k: int, allowed: Allowed, threads: int | None) -> tuple[Distances, Ids]:
+    def _change(self, ids: Ids, added: int, write: Callable[[Any], Any]) -> None:
+        def work(cursor: Any) -> None:
+            last_id = self._state(cursor, "FOR UPDATE")[0]
+            check_here(ids, np.isin(ids, self._stored(cursor, ids)))
+            write(cursor)
+            self._note(cursor, last_id, added)
+
+        self._run(work, write=True)
+
+    def search(self, queries: Codes, k: int, allowed: Allowed, threads: int | None) -> Nearest:
         query = (
             "SELECT q.number, r.distance, r.id FROM unnest(%s::bit({1})[]) WITH ORDINALITY AS q(code, number) "
             "CROSS JOIN LATERAL (SELECT t.code <~> q.code AS distance, t.id FROM {0} AS t {2} ORDER BY 1, 2 LIMIT %s) "
             "AS r ORDER BY 1, 2, 3"
         )
 
-        def read(cursor: Any) -> tuple[Distances, Ids]:
+        def read(cursor: Any) -> Nearest:
             chosen = self._chosen(cursor, allowed)
             available = self._state(cursor)[1] if chosen is None else len(self._stored(cursor, chosen))
             shape = len(queries), min(k, available)
             rows = self._rows(cursor, query, queries, chosen, shape[1])
             if len(rows) != shape[0] * shape[1]:
-                expected = f"The index at {self._shown} should have returned {shape[0] * shape[1]} codes."
-                raise CorruptIndexError(f"{expected} Got {len(rows)} instead.")
+                raise CorruptIndexError(
+                    f"The index at {self._shown} does not hold the {available} codes that it should."
+                )
             return rows["distance"].reshape(shape).copy(), rows["id"].reshape(shape).copy()
 
         return self._run(read)
 
-    def range_search(
-        self, queries: Codes, radius: int, allowed: Allowed, threads: int | None
-    ) -> tuple[Ints, Distances, Ids]:
+    def range_search(self, queries: Codes, radius: int, allowed: Allowed, threads: int | None) -> InRange:
         query = (
             "SELECT r.number, r.distance, r.id FROM (SELECT q.number, t.code <~> q.code AS distance, t.id "
             "FROM unnest(%s::bit({1})[]) WITH ORDINALITY AS q(code, number) CROSS JOIN {0} AS t {2}) AS r "
             "WHERE r.distance <= %s ORDER BY 1, 2, 3"
         )
 
-        def read(cursor: Any) -> tuple[Ints, Distances, Ids]:
+        def read(cursor: Any) -> InRange:
             rows = self._rows(cursor, query, queries, self._chosen(cursor, allowed), min(radius, self.n_bits))
             counts = np.bincount(rows["query"], minlength=len(queries))
             offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
@@ -194,13 +190,6 @@ class PostgresStore:
 
         return self._run(read)
 
-    def drop(self) -> None:
-        def work(cursor: Any) -> None:
-            cursor.execute("DELETE FROM fusehash_index WHERE name = %s", (self._name,))
-            cursor.execute(self._text("DROP TABLE IF EXISTS {}"))
-
-        self._run(work, write=True)
-
     def close(self) -> None:
         self._connections.close()
 
@@ -213,10 +202,18 @@ class PostgresStore:
                 return int(row[0])
         if n_bits is None:
             raise NoIndexError(f"There is no index at {self._shown}; pass n_bits to create one.")
-        cursor.execute("CREATE EXTENSION IF NOT EXISTS vector")
+        try:
+            cursor.execute("CREATE EXTENSION IF NOT EXISTS vector")
+        except self._driver.Error as error:
+            if cursor.connection.closed:
+                raise
+            raise self._connections.explained(error, "needs the extension pgvector, 0.7 or later") from None
         cursor.execute(_CREATE)
         table = "CREATE TABLE {} (id bigint PRIMARY KEY, code bit({}) NOT NULL)"
-        cursor.execute(self._text(table, self._sql.Literal(n_bits)))
+        try:
+            cursor.execute(self._text(table, self._sql.Literal(n_bits)))
+        except self._driver.errors.DuplicateTable as error:
+            raise self._connections.explained(error, "has a table that is not an index of fusehash") from None
         cursor.execute("INSERT INTO fusehash_index VALUES (%s, %s, -1, 0, 0)", (self._name, n_bits))
         return n_bits
 
@@ -228,10 +225,6 @@ class PostgresStore:
             raise IndexServerError(f"The index at {self._shown} was removed while it was open.")
         return tuple(row)
 
-    def _locked(self, cursor: Any) -> int:
-        """The highest id ever used; other writers wait until this transaction ends."""
-        return self._state(cursor, "FOR UPDATE")[0]
-
     def _note(self, cursor: Any, last_id: int, added: int) -> None:
         query = "UPDATE fusehash_index SET last_id = %s, count = count + %s, revision = revision + 1 WHERE name = %s"
         cursor.execute(query, (last_id, added, self._name))
@@ -242,22 +235,22 @@ class PostgresStore:
         return np.array([id for (id,) in cursor.fetchall()], np.int64)
 
     def _all_ids(self, cursor: Any) -> Ids:
-        with cursor.copy(self._text("COPY (SELECT id FROM {} ORDER BY id) TO STDOUT BINARY")) as copy:
-            return from_copy(b"".join(copy), 0)[0]
+        return self._copy_out(cursor, "COPY (SELECT id FROM {} ORDER BY id) TO STDOUT BINARY", n_bits=0)[0]
 
     def _chosen(self, cursor: Any, allowed: Allowed) -> Ids | None:
         if allowed is None or allowed.dtype != bool:
             return allowed
-        return chosen_by_mask(self._all_ids(cursor), allowed)
+        ids = self._all_ids(cursor)
+        return ids[selected(allowed, len(ids))]
 
     def _copy_in(self, cursor: Any, statement: str, ids: Ids, codes: Codes) -> None:
         with cursor.copy(self._text(statement)) as copy:
             for part in to_copy(ids, codes):
                 copy.write(part)
 
-    def _copy_out(self, cursor: Any, statement: str, *values: Any) -> tuple[Ids, Codes]:
+    def _copy_out(self, cursor: Any, statement: str, *values: Any, n_bits: int | None = None) -> tuple[Ids, Codes]:
         with cursor.copy(self._text(statement, *values)) as copy:
-            return from_copy(b"".join(copy), self.n_bits)
+            return from_copy(b"".join(copy), self.n_bits if n_bits is None else n_bits)
 
     def _text(self, query: str, *values: Any) -> Any:
         return self._sql.SQL(query).format(self._sql.Identifier(self._name), *values)
@@ -315,8 +308,7 @@ class _Connections:
                 connection.isolation_level = self.driver.IsolationLevel.REPEATABLE_READ
                 connection.execute("SELECT 1")
         except self.driver.Error as error:
-            where = f"The PostgreSQL server at {self._address.shown}"
-            raise IndexServerError(f"{where} cannot be reached: {self._reason(error)}.") from None
+            raise self.explained(error, "cannot be reached") from None
         return connection
 
     def close(self) -> None:
@@ -326,14 +318,14 @@ class _Connections:
         if pool is not None:
             pool.close()
 
-    def explained(self, error: Exception) -> IndexServerError:
+    def explained(self, error: Exception, problem: str = "reported an error") -> IndexServerError:
         """An error of the driver as one sentence about this server."""
         if isinstance(error, self.driver.errors.UndefinedTable):
             return IndexServerError(f"The index at {self._address.shown} was removed while it was open.")
         reason = self._reason(error)
         if isinstance(error, self.driver.errors.LockNotAvailable):
             reason = f"another writer has held the lock for {self._address.timeout:g} s"
-        return IndexServerError(f"The PostgreSQL server at {self._address.shown} reported an error: {reason}.")
+        return IndexServerError(f"The PostgreSQL server at {self._address.shown} {problem}: {reason}.")
 
     def _reason(self, error: Exception) -> str:
         return self._address.hide((str(error).strip() or type(error).__name__).splitlines()[0])

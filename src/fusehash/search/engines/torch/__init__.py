@@ -23,17 +23,8 @@ from fusehash.bits import Codes, byte_signs
 from fusehash.errors import ParameterError
 from fusehash.extras import require
 from fusehash.numerics.arrays import cast, host, is_accelerated, namespace, to_device_of
-from fusehash.search.engines.torch.select import (
-    Held,
-    fused_top_k,
-    merge,
-    missing_for_fused,
-    smallest,
-    suits_fused,
-    to_words,
-    worth_grouping,
-)  # fmt: skip
-from fusehash.search.rows import CodeRows, Distances, Ints
+from fusehash.search.engines.torch import select
+from fusehash.search.rows import Allowed, CodeRows, InRange, Nearest, Threads
 
 logger = logging.getLogger(__name__)
 
@@ -59,15 +50,11 @@ class TorchEngine:
         if device is not None:
             self._find_device()  # raises for a wrong name now, not at the first search
 
-    def search(
-        self, rows: CodeRows, queries: Codes, k: int, allowed: Ints | None = None, threads: int | None = None
-    ) -> tuple[Distances, Ints]:
+    def search(self, rows: CodeRows, queries: Codes, k: int, allowed: Allowed, threads: Threads) -> Nearest:
         distances, positions = top_k(self._sent(rows), self._send(queries), k, allowed=self._send(allowed))
         return host(distances), host(positions)
 
-    def range_search(
-        self, rows: CodeRows, queries: Codes, radius: int, allowed: Ints | None = None, threads: int | None = None
-    ) -> tuple[Ints, Distances, Ints]:
+    def range_search(self, rows: CodeRows, queries: Codes, radius: int, allowed: Allowed, threads: Threads) -> InRange:
         offsets, distances, positions = within(
             self._sent(rows), self._send(queries), radius, allowed=self._send(allowed)
         )
@@ -151,17 +138,13 @@ class Resident:
     def words(self) -> Any:
         """The codes as 32-bit words (PyTorch)."""
         if self._words is None:
-            self._words = to_words(self.codes)
+            self._words = select.to_words(self.codes)
         return self._words
 
     def distances(self, queries: Any, start: int, stop: int) -> Any:
         """Distances of queries to the codes from `start` to `stop`, less half the bits, which saves a pass."""
         product = namespace(queries).matmul(_signs(queries) * -0.5, self.signs(start, stop).T)
         return product[:, : stop - start]
-
-    def only(self, positions: Any) -> Resident:
-        """The codes at some positions."""
-        return Resident(namespace(self.codes).take(self.codes, positions, axis=0))
 
 
 def top_k(
@@ -210,7 +193,9 @@ def within(
 
 def _resident(codes: Any, allowed: Any) -> Resident:
     resident = codes if isinstance(codes, Resident) else Resident(codes)
-    return resident if allowed is None else resident.only(allowed)
+    if allowed is None:
+        return resident
+    return Resident(namespace(resident.codes).take(resident.codes, allowed, axis=0))
 
 
 def _by_blocks(resident: Resident, queries: Any, k: int, cells: int) -> tuple[Any, Any]:
@@ -219,15 +204,15 @@ def _by_blocks(resident: Resident, queries: Any, k: int, cells: int) -> tuple[An
     if not k or not queries.shape[0]:
         shape = (int(queries.shape[0]), k)
         return tuple(xp.zeros(shape, dtype=dtype, device=queries.device) for dtype in (xp.float64, xp.int64))
-    if not worth_grouping(n, k):
+    if not select.worth_grouping(n, k):
         cells //= 8  # every distance becomes a key of up to 64 bits
     parts = []
     for rows, columns in _blocks(int(queries.shape[0]), n, resident.max_unpacked, cells, k):
         best = None
         for start, stop in columns:
             distances = resident.distances(queries[rows, :], start, stop)
-            values, positions = smallest(Held(distances), min(k, stop - start))
-            best = (values, positions + start) if best is None else merge(best, (values, positions + start), k)
+            values, positions = select.smallest(select.Held(distances), min(k, stop - start))
+            best = (values, positions + start) if best is None else select.merge(best, (values, positions + start), k)
         parts.append(best)
     values, positions = (xp.concat(list(part), axis=0) for part in zip(*parts, strict=True))
     return values, positions
@@ -268,13 +253,13 @@ def _positions(allowed: Any, positions: Any) -> Any:
 def _fused(resident: Resident, queries: Any, k: int, cells: int, *, must: bool) -> tuple[Any, Any] | None:
     """The result of the Triton kernels, or None where they cannot be used."""
     global _fused_fails
-    reason = missing_for_fused(queries)
+    reason = select.missing_for_fused(queries)
     if must and reason:
         raise ParameterError("top_k", "method", f"'auto' or 'product' ({reason})", "fused")
-    if reason or not suits_fused(len(resident), k) or (_fused_fails and not must):
+    if reason or not select.suits_fused(len(resident), k) or (_fused_fails and not must):
         return None
     try:
-        return fused_top_k(resident.words(), to_words(queries), k, cells)
+        return select.fused_top_k(resident.words(), select.to_words(queries), k, cells)
     except Exception as error:  # compilers fail in many ways; the products have the same results
         if must or "OutOfMemory" in type(error).__name__:
             raise

@@ -19,6 +19,7 @@ compared by exclusive or and counting bits.
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from math import isqrt
 from typing import Any
 
@@ -156,44 +157,42 @@ class _Fused:
     def __init__(self, words: Any, queries: Any, *, tensor_cores: bool) -> None:
         self.words, self.queries, self._tensor_cores = words, queries.contiguous(), tensor_cores
         self.n_columns = words.shape[0]
+        self._kernels: Any = import_module("fusehash.search.engines.torch.kernels")
 
-    def minima(self, size: int) -> Any:
+    def _empty(self, *shape: int) -> Any:
         import torch
 
-        from fusehash.search.engines.torch import kernels
+        return torch.empty(shape, dtype=torch.int16, device=self.words.device)
 
+    def minima(self, size: int) -> Any:
         (n, n_words), n_queries = self.words.shape, self.queries.shape[0]
         n_groups = -(-n // size)
         # One row per group: neighboring threads have neighboring queries and write side by side.
-        out = torch.empty((n_groups, n_queries), dtype=torch.int16, device=self.words.device)
+        out = self._empty(n_groups, n_queries)
         with _on_device_of(self.words):
             if self._tensor_cores:
                 n_steps = 1 if n_groups < 2048 else 8
                 tile = 128 if n_queries > 64 else 64 if n_queries > 32 else 32
                 chunk = min(4, 1 << (n_words - 1).bit_length())
-                kernels.minima_by_products[(-(-n_groups // n_steps), -(-n_queries // tile))](
+                self._kernels.minima_by_products[(-(-n_groups // n_steps), -(-n_queries // tile))](
                     self.words, self.queries, out, n, n_queries, n_groups, n_words,
                     N_STEPS=n_steps, SIZE=size, TILE=tile, CHUNK=chunk, N_CHUNKS=-(-n_words // chunk),
                     num_warps=4 if size < 128 else 8,
                 )  # fmt: skip
             else:
                 n_side = max(1, 1024 // size)
-                kernels.minima_by_counting[(-(-n_groups // n_side), n_queries)](
+                self._kernels.minima_by_counting[(-(-n_groups // n_side), n_queries)](
                     self.words, self.queries, out, n, n_queries, n_groups,
                     N_WORDS=n_words, SIZE=size, N_SIDE=n_side, num_warps=4,
                 )  # fmt: skip
         return out.T
 
     def groups(self, chosen: Any, size: int) -> Any:
-        import torch
-
-        from fusehash.search.engines.torch import kernels
-
         (n, n_words), (n_queries, count) = self.words.shape, chosen.shape
-        out = torch.empty((n_queries, count * size), dtype=torch.int16, device=self.words.device)
+        out = self._empty(n_queries, count * size)
         n_side = max(1, 1024 // size)
         with _on_device_of(self.words):
-            kernels.distances_in_groups[(n_queries, -(-count // n_side))](
+            self._kernels.distances_in_groups[(n_queries, -(-count // n_side))](
                 self.words, self.queries, chosen.contiguous(), out, n, count,
                 N_WORDS=n_words, SIZE=size, N_SIDE=n_side, num_warps=4,
             )  # fmt: skip
