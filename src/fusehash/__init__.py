@@ -27,7 +27,7 @@ _NAMES = {
     "Collection": "fusehash.collection",
     "FuseHash": "fusehash.hashers.fusehash",
     "HammingIndex": "fusehash.search",
-    "PairedViews": "fusehash.views",
+    "PairedViews": "fusehash.streams",
     "RegressionHasher": "fusehash.hashers.controls",
     "load": "fusehash.hashers",
 }

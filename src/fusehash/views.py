@@ -20,19 +20,16 @@ from fusehash.numerics.arrays import (
     Floats,
     host,
     is_foreign,
+    mask_rows,
     namespace,
-    precision,
     take_rows,
     to_dense,
     to_device_of,
     unmasked,
-    zeros,
 )
 
 Mask = NDArray[np.bool_]
-ViewsLike: TypeAlias = Union[
-    "PairedViews", Mapping[str, Any], Sequence[Any], Iterable[Any], Callable[[], Iterable[Any]]
-]
+ViewsLike: TypeAlias = Union["PairedViews", Mapping[str, Any], Iterable[Any], Callable[[], Iterable[Any]]]
 
 __all__ = ["BLOCK_ROWS", "Floats", "PairedViews", "ViewsLike", "check_view", "named", "to_dense"]
 
@@ -40,11 +37,9 @@ _SUM_ROWS = 2**20
 _openers: dict[str, Callable[[Any], Any]] = {}
 
 
-def register_openers(
-    open_view: Callable[[Any], Any], open_blocks: Callable[[Any], Any], is_block_stream: Callable[[Any], bool]
-) -> None:
-    """Say how to open one view, and all views of a stream, that are not arrays."""
-    _openers.update(view=open_view, blocks=open_blocks, is_stream=is_block_stream)
+def register_openers(**openers: Callable[[Any], Any]) -> None:
+    """Say how to open a `view` that is not an array, and the `blocks` of what `is_stream`."""
+    _openers.update(openers)
 
 
 class PairedViews(Mapping[str, Any]):
@@ -65,8 +60,7 @@ class PairedViews(Mapping[str, Any]):
 
     Attributes
     ----------
-    present : dict of str to (n,) array of bool
-        Only of views that are missing in some row.
+    present : dict of str to (n,) array of bool, for views that are missing in some row
 
     Raises
     ------
@@ -87,36 +81,28 @@ class PairedViews(Mapping[str, Any]):
         self, views: ViewsLike, *, allow_missing: bool = False, present: Mapping[str, Any] | None = None
     ) -> None:
         by_name = named(views)
-        is_checked = isinstance(views, PairedViews)
-        masks: dict[str, Any] = dict(present or (views.present if is_checked and allow_missing else {}))  # type: ignore[union-attr]
-        if isinstance(views, PairedViews) and views.present and not (allow_missing or present):
-            raise DataError(
-                "Every view must be present in every row here. "
-                f'Got missing rows in {", ".join(map(repr, views.present))}; missing="allow" is needed.'
-            )
+        earlier = views.present if isinstance(views, PairedViews) else {}
+        allow_missing = allow_missing or bool(present)
+        if earlier and not allow_missing:
+            names = ", ".join(map(repr, earlier))
+            raise DataError(f'Every view must be present in every row. Got gaps in {names}; missing="allow" is needed.')
+        masks = dict(present or earlier)
         self._views: dict[str, Any] = {}
         self.present: dict[str, Mask] = {}
         for name, matrix in by_name.items():
-            self._views[name], mask = check_view(matrix, name, allow_missing=allow_missing or bool(present))
+            self._views[name], mask = check_view(matrix, name, allow_missing=allow_missing)
             if name in masks:
                 stated = check_mask(masks.pop(name), name, self._views[name].shape[0])
                 mask = stated if mask is None else stated & mask
             if mask is not None and not mask.all():
                 self.present[name] = mask
         if masks:
-            raise DataError(
-                f"A mask must belong to one of the views {list(by_name)}. Got one for {next(iter(masks))!r}."
-            )
-        rows = {name: matrix.shape[0] for name, matrix in self._views.items()}
-        if len(set(rows.values())) > 1:
-            listed = ", ".join(f"'{name}' has {n}" for name, n in rows.items())
-            raise DataError(f"Rows of the views must pair one to one. Got different numbers of rows: {listed}.")
-        self.n_rows: int = next(iter(rows.values()))
+            raise DataError(f"Masks must belong to the views {list(by_name)}. Got one for {next(iter(masks))!r}.")
+        self.n_rows = check_paired(self._views)
         nowhere = ~np.any([self.is_present(name) for name in self.names], axis=0) if self.present else np.zeros(1)
         if nowhere.any():
-            raise DataError(
-                f"Every row must be present in at least one view. Row {int(np.argmax(nowhere))} is in none."
-            )
+            row = int(np.argmax(nowhere))
+            raise DataError(f"Every row must be present in at least one view. Row {row} is in none.")
 
     @property
     def names(self) -> list[str]:
@@ -166,16 +152,15 @@ class PairedViews(Mapping[str, Any]):
         """The same views, some rows."""
         if isinstance(index, int | np.integer) and not isinstance(index, bool):
             index = [index]  # one row stays a row
-        views = {
-            name: view.select(index) if getattr(view, "is_stored", False) else take_rows(view, index)
-            for name, view in self.items()
-        }
+
+        def cut(view: Any) -> Any:
+            return view.select(index) if getattr(view, "is_stored", False) else take_rows(view, index)
+
+        views = {name: cut(view) for name, view in self.items()}
         return self._with(views, {name: mask[index] for name, mask in self.present.items()})
 
     def on_host(self) -> PairedViews:
         """The same views with tensors copied to NumPy."""
-        if not any(is_foreign(view) for view in self.values()):
-            return self
         return self._with({name: host(view) if is_foreign(view) else view for name, view in self.items()}, self.present)
 
     @staticmethod
@@ -202,13 +187,11 @@ class PairedViews(Mapping[str, Any]):
         dense = to_dense(take_rows(self._views[name], rows))
         if name not in self.present:
             return dense
-        seen = to_device_of(self.present[name][rows], dense)[:, None]
-        return namespace(dense).where(seen, dense, zeros((1, 1), dense, precision(dense)))
+        return mask_rows(dense, to_device_of(self.present[name][rows], dense))
 
     def blocks(self, size: int = BLOCK_ROWS) -> Iterator[slice]:
         """Row slices that cover the data in order."""
-        for start in range(0, self.n_rows, size):
-            yield slice(start, min(start + size, self.n_rows))
+        return (slice(start, min(start + size, self.n_rows)) for start in range(0, self.n_rows, size))
 
 
 def named(views: ViewsLike) -> dict[str, Any]:
@@ -220,24 +203,22 @@ def named(views: ViewsLike) -> dict[str, Any]:
     elif isinstance(views, list | tuple):
         by_name = {f"view{i}": matrix for i, matrix in enumerate(views)}
     else:
-        raise DataError(
-            f"Views must be a mapping from name to matrix, or a list of matrices. Got {type(views).__name__} instead."
-        )
+        kind = type(views).__name__
+        raise DataError(f"Views must be a mapping from name to matrix, or a list of matrices. Got {kind} instead.")
     if not by_name:
         raise DataError("Views must hold at least one view. Got none.")
-    for name in by_name:
-        if not isinstance(name, str) or not name:
-            raise DataError(f"The name of a view must be a non-empty string. Got {name!r} instead.")
+    wrong = [name for name in by_name if not isinstance(name, str) or not name]
+    if wrong:
+        raise DataError(f"The name of a view must be a non-empty string. Got {wrong[0]!r} instead.")
     return by_name
 
 
 def check_view(matrix: Any, name: str, *, allow_missing: bool = False) -> tuple[Any, Mask | None]:
-    """Check one (n, d) matrix; return it (CSR if sparse, float if dense) and the mask of rows that are present."""
+    """Check one (n, d) matrix; return it (CSR if sparse) and the mask of rows that are present."""
     matrix = _openers["view"](matrix) if _openers else matrix
     if getattr(matrix, "is_stored", False):
         stored = matrix.checked(name, allow_missing=allow_missing)
-        mask = stored.present_rows() if allow_missing else None  # one pass: training must know which rows are missing
-        return stored, None if mask is None or mask.all() else mask
+        return stored, stored.present_rows() if allow_missing else None  # one pass to know which rows are missing
     if is_foreign(matrix):
         return _check_foreign(matrix, name, allow_missing=allow_missing)
     try:
@@ -246,22 +227,30 @@ def check_view(matrix: Any, name: str, *, allow_missing: bool = False) -> tuple[
         raise DataError(f"View '{name}' must be a matrix (rows, features). Got rows of unequal length.") from None
     check_shape(f"View '{name}'", matrix.shape)
     matrix = matrix.astype(np.float64) if matrix.dtype.kind == "b" else matrix
-    values = matrix.data if sp.issparse(matrix) else matrix
     if matrix.dtype.kind not in "fiu":
         raise DataError(f"View '{name}' must hold real numbers. Got dtype {matrix.dtype} instead.")
+    values = matrix.data if sp.issparse(matrix) else matrix
     with np.errstate(over="ignore", invalid="ignore"):
-        if values.dtype.kind != "f" or np.isfinite(values.sum()):
-            return matrix, None  # a finite sum means no NaN and no infinity
+        if values.dtype.kind != "f" or np.isfinite(values.sum()):  # a finite sum means no NaN and no infinity
+            return matrix, None
     return _check_finite(matrix, name, allow_missing=allow_missing)
+
+
+def check_paired(views: Mapping[str, Any], what: str = "the views", where: str = "of rows") -> int:
+    """The number of rows, which must be the same in every view; `what` and `where` are for the message."""
+    counts = {name: int(matrix.shape[0]) for name, matrix in views.items()}
+    if len(set(counts.values())) > 1:
+        listed = ", ".join(f"'{name}' has {n}" for name, n in counts.items())
+        raise DataError(f"Rows of {what} must pair one to one. Got different numbers {where}: {listed}.")
+    return next(iter(counts.values()))
 
 
 def check_shape(what: str, shape: Sequence[int]) -> tuple[int, int]:
     """Rows and columns of a matrix, at least one of each; `what` begins the message."""
-    shape = tuple(shape)
     if len(shape) != 2:
-        raise DataError(f"{what} must be a matrix (rows, features). Got shape {shape} instead.")
+        raise DataError(f"{what} must be a matrix (rows, features). Got shape {tuple(shape)} instead.")
     if 0 in shape:
-        raise DataError(f"{what} must have rows and features. Got shape {shape} instead.")
+        raise DataError(f"{what} must have rows and features. Got shape {tuple(shape)} instead.")
     return int(shape[0]), int(shape[1])
 
 
@@ -285,10 +274,8 @@ def check_mask(mask: Any, name: str, n_rows: int) -> Mask:
     """A boolean for every row of a view, at least one of them true."""
     checked = np.asarray(host(mask))
     if checked.dtype != np.bool_ or checked.shape != (n_rows,):
-        raise DataError(
-            f"The mask of view '{name}' must be {n_rows} booleans. "
-            f"Got {checked.dtype} of shape {checked.shape} instead."
-        )
+        got = f"{checked.dtype} of shape {checked.shape}"
+        raise DataError(f"The mask of view '{name}' must be {n_rows} booleans. Got {got} instead.")
     if not checked.any():
         raise DataError(f"View '{name}' must be present in at least one row. Every row is missing.")
     return checked
@@ -303,11 +290,9 @@ def _check_finite(matrix: Any, name: str, *, allow_missing: bool) -> tuple[Any, 
             block = host(matrix[start : start + BLOCK_ROWS])
             bad[start : start + len(block)] = ~np.isfinite(block).all(axis=1)
             absent[start : start + len(block)] = np.isnan(block).all(axis=1)
-    if not bad.any():
-        return matrix, None  # the sum overflowed, the entries are fine
-    if allow_missing and not (bad & ~absent).any():
-        return matrix, ~absent
     wrong = bad & ~absent if allow_missing else bad
+    if not wrong.any():  # nothing is bad if just the sum overflowed
+        return matrix, ~absent if bad.any() else None
     hint = ' Rows that are all NaN are allowed with missing="allow".' if absent.any() and not allow_missing else ""
     raise DataError(
         f"View '{name}' must hold finite numbers. "

@@ -31,6 +31,7 @@ from fusehash.numerics.parallel import map_blocks, one_blas_thread
 from fusehash.parameters import Progress as Progress
 from fusehash.parameters import Rule, check_labels, multiple_of, resolve_seed
 from fusehash.streams import StoredMatrix, is_block_stream, open_view, passes_over, writers
+from fusehash.streams.formats import is_dask
 from fusehash.streams.row_passes import RowPasses, device_rows
 from fusehash.views import Floats, PairedViews, ViewsLike, check_view, named, to_dense
 
@@ -307,7 +308,7 @@ class CrossModalHasher(BaseEstimator, ABC):
             As for `project`.
         """
         name = self._view_name(view)
-        if out is None and writers.is_dask(X):
+        if out is None and is_dask(X):
             return writers.encode_lazily(self, X, name)
         if is_block_stream(X):
             return self._encode_stream(X, name, out)

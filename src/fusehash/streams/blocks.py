@@ -15,6 +15,7 @@ from fusehash.errors import DataError
 from fusehash.numerics.arrays import host, unmasked
 from fusehash.streams.formats import spool
 from fusehash.streams.stored import Matrix, StoredMatrix, check_dtype
+from fusehash.views import check_paired
 
 SOURCE = "The stream of blocks"
 
@@ -81,13 +82,10 @@ def _named_blocks(source: Any) -> Iterator[dict[str, Matrix]]:
         widths = widths or block_widths
         if block_widths != widths:
             raise DataError(f"{SOURCE} must give blocks of {widths} features. Got {block_widths} at row {row}.")
-        n_rows = {name: len(part) for name, part in block.items()}
-        if len(set(n_rows.values())) > 1:
-            listed = ", ".join(f"'{name}' has {n}" for name, n in n_rows.items())
-            raise DataError(f"Rows of a block must pair one to one. Got different numbers at row {row}: {listed}.")
-        if next(iter(n_rows.values())):
+        n_rows = check_paired(block, "a block", f"at row {row}")
+        if n_rows:
             yield {name: block[name] for name in widths}
-        row += next(iter(n_rows.values()))
+        row += n_rows
 
 
 def _named_block(block: Any, row: int) -> dict[str, Matrix]:

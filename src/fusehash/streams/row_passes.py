@@ -8,7 +8,7 @@ put together in order. Only this module knows where the rows are (in memory, on 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,12 +18,12 @@ from fusehash.errors import DataError
 from fusehash.numerics.arrays import (
     HOST,
     Array,
+    cast,
     device_of,
     host,
     is_accelerated,
     is_foreign,
     namespace,
-    real,
     take_rows,
     to_device,
     to_device_of,
@@ -57,65 +57,23 @@ PerRow = tuple[Array, ...]
 Work = Callable[..., tuple[PerRow | None, Any]]
 
 
-class RowSource:
-    """Rows that can be passed over: a subclass has `n_rows`, `like` and `block`.
-
-    Attributes
-    ----------
-    n_rows : int
-    like : array
-        An array where the work is done; its library and device are those of every block.
-    n_threads : int or None
-        Threads for blocks on the host; all cores by default.
-    """
-
-    like: Array
-    n_threads: int | None = None
-
-    @property
-    def n_rows(self) -> int:
-        raise NotImplementedError
-
-    def block(self, rows: slice) -> Block:
-        """Some rows of every view."""
-        raise NotImplementedError
-
-    def blocks(self, size: int) -> list[slice]:
-        """Slices that cover the rows in order."""
-        return [slice(start, min(start + size, self.n_rows)) for start in range(0, self.n_rows, size)]
-
-    def each(self, work: Callable[[Block], Result], blocks: Iterable[slice]) -> Iterator[Result]:
-        """work(block) for some blocks, in order."""
-        return map_blocks(lambda rows: work(self.block(rows)), blocks, self._threads)
-
-    def total(self, work: Work, size: int, given: Sequence[Array] = ()) -> tuple[PerRow | None, Any]:
-        """One pass: the arrays per row that work(block, *rows of given) returns, put together, and the total sums."""
-
-        def work_on(rows: slice) -> tuple[PerRow | None, Any]:
-            return work(self.block(rows), *(take_rows(array, rows) for array in given))
-
-        total = Total()
-        for part in map_blocks(work_on, self.blocks(size), self._threads):
-            total.add(*part)
-        return total.result()
-
-    @property
-    def _threads(self) -> int | None:
-        # A device has one queue of work, and PyTorch on the host has threads of its own.
-        return self.n_threads if isinstance(self.like, np.ndarray) else 1
-
-
-class RowPasses(RowSource):
+class RowPasses:
     """Passes over paired views in this process: on threads, or on a device.
 
     Parameters
     ----------
     views : PairedViews
     n_threads : int, optional
+        Threads for blocks on the host; all cores by default.
     device : str, optional
         Where to compute on views of the host, such as "cuda". Views on a device stay where they are.
     selection : (n,) array of int, optional
         Only these rows, in this order.
+
+    Attributes
+    ----------
+    like : array
+        An empty array where the work is done; its library and device are those of every block.
     """
 
     def __init__(
@@ -132,14 +90,14 @@ class RowPasses(RowSource):
         """An empty array where the work is done."""
         if self.device is not None:
             return to_device(np.zeros((0, 1)), self.device)
-        foreign = {name: view[:0] for name, view in self.views.items() if is_foreign(view)}
+        foreign = [view[:0] for view in self.views.values() if is_foreign(view)]
         if not foreign:
             return np.zeros((0, 1))
         devices = {name: device_of(view) if is_foreign(view) else ("numpy", HOST) for name, view in self.views.items()}
         if len(set(devices.values())) > 1:
             listed = ", ".join(f"'{name}' is {library} on {device}" for name, (library, device) in devices.items())
             raise DataError(f"All views must be on one device, or device= must name one. Got {listed}.")
-        return real(next(iter(foreign.values())))
+        return cast(foreign[0], "float64")
 
     @property
     def names(self) -> list[str]:
@@ -202,7 +160,29 @@ class RowPasses(RowSource):
 
     def blocks(self, size: int) -> list[slice]:
         """Slices that cover the rows in order; `size` is what suits the host."""
-        return super().blocks(self.rows_per_block(size))
+        return cut(0, self.n_rows, self.rows_per_block(size))
+
+    def each(self, work: Callable[[Block], Result], blocks: Iterable[slice]) -> Iterator[Result]:
+        """work(block) for some blocks, in order."""
+        return map_blocks(lambda rows: work(self.block(rows)), blocks, self._threads)
+
+    def total(self, work: Work, size: int, given: Sequence[Array] = ()) -> tuple[PerRow | None, Any]:
+        """One pass: the arrays per row that work(block, *rows of given) returns, put together, and the total sums."""
+
+        def work_on(rows: slice) -> tuple[PerRow | None, Any]:
+            return work(self.block(rows), *(take_rows(array, rows) for array in given))
+
+        return add_up(map_blocks(work_on, self.blocks(size), self._threads))
+
+    @property
+    def _threads(self) -> int | None:
+        # A device has one queue of work, and PyTorch on the host has threads of its own.
+        return self.n_threads if isinstance(self.like, np.ndarray) else 1
+
+
+def cut(start: int, stop: int, size: int) -> list[slice]:
+    """Slices of `size` rows that cover the rows from start to stop."""
+    return [slice(first, min(first + size, stop)) for first in range(start, stop, size)]
 
 
 def device_rows(array: Array) -> int:
@@ -216,24 +196,17 @@ def device_rows(array: Array) -> int:
     return 4 * MIN_DEVICE_ROWS
 
 
-@dataclass
-class Total:
-    """Arrays per row, put together, and sums, added up, in the order in which blocks are added."""
-
-    per_row: list[PerRow] = field(default_factory=list)
-    sums: Any = None
-
-    def add(self, per_row: PerRow | None, sums: Any) -> None:
+def add_up(parts: Iterable[tuple[PerRow | None, Any]]) -> tuple[PerRow | None, Any]:
+    """Arrays per row, put together, and sums, added up, in the order of the blocks."""
+    rows, total = [], None
+    for per_row, sums in parts:
         if per_row is not None:
-            self.per_row.append(per_row)
-        if self.sums is None:
-            self.sums = sums
+            rows.append(per_row)
+        if total is None:
+            total = sums
         elif sums is not None:
-            self.sums.add(sums)
-
-    def result(self) -> tuple[PerRow | None, Any]:
-        columns = tuple(concat(column) for column in zip(*self.per_row, strict=True))
-        return columns if self.per_row else None, self.sums
+            total.add(sums)
+    return tuple(concat(column) for column in zip(*rows, strict=True)) if rows else None, total
 
 
 def concat(parts: Sequence[Array]) -> Array:
