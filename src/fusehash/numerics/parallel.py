@@ -46,7 +46,7 @@ def one_blas_thread() -> AbstractContextManager[Any]:
     return _blas(len(sys.modules)).limit(limits=1, user_api="blas")
 
 
-def map_blocks(work: Callable[[Item], R], blocks: Iterable[Item], n_threads: int | None = None) -> Iterator[R]:
+def map_blocks(work: Callable[[T], R], blocks: Iterable[T], n_threads: int | None = None) -> Iterator[R]:
     """Yield work(block) for every block, in order; at most two results per thread are held at a time."""
     n_threads = n_threads or n_cores()
     with one_blas_thread():
