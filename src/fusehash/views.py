@@ -1,7 +1,7 @@
 """PairedViews: names, checks, row blocks and missing rows of views whose rows describe the same items.
 
-Views are never copied as a whole, only block by block (`PairedViews.block`). How to open views that are not arrays is
-registered by `streams`; such a stored view has `is_stored` and is checked for NaN while it is read.
+Views are never copied as a whole, only block by block (`PairedViews.block`). Views that are not arrays are opened by
+`streams`; such a stored view has `is_stored` and is checked for NaN while it is read.
 """
 
 from __future__ import annotations
@@ -34,19 +34,13 @@ ViewsLike: TypeAlias = Union["PairedViews", Mapping[str, Any], Iterable[Any], Ca
 __all__ = ["BLOCK_ROWS", "Floats", "PairedViews", "ViewsLike", "check_view", "named", "to_dense"]
 
 _SUM_ROWS = 2**20
-_openers: dict[str, Callable[[Any], Any]] = {}
-
-
-def register_openers(**openers: Callable[[Any], Any]) -> None:
-    """Say how to open a `view` that is not an array, and the `blocks` of what `is_stream`."""
-    _openers.update(openers)
+OPENERS: dict[str, Callable[[Any], Any]] = {}  # set by `streams`: "view", "blocks" and "is_stream"
 
 
 class PairedViews(Mapping[str, Any]):
     """Checked, paired views: a mapping from name to (n, d) matrix that you can also cut by rows.
 
-    ``views[rows]`` cuts, ``len(views)`` counts rows and ``shape`` is (rows, features), so that the splitters of
-    scikit-learn and GridSearchCV work on it.
+    ``len(views)`` counts rows and ``shape`` is (rows, features), so that the splitters of scikit-learn work on it.
 
     Parameters
     ----------
@@ -125,9 +119,7 @@ class PairedViews(Mapping[str, Any]):
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, str):
             return self._views[key]
-        if isinstance(key, tuple):  # scikit-learn cuts by (rows, ...)
-            key = key[0]
-        return self.rows(key)
+        return self.rows(key[0] if isinstance(key, tuple) else key)  # scikit-learn cuts by (rows, ...)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._views)
@@ -196,8 +188,8 @@ class PairedViews(Mapping[str, Any]):
 
 def named(views: ViewsLike) -> dict[str, Any]:
     """Give every view a name: a mapping keeps its keys, a sequence gets "view0", "view1", ...; a stream is opened."""
-    if _openers and _openers["is_stream"](views):
-        by_name: dict[Any, Any] = dict(_openers["blocks"](views))
+    if OPENERS and OPENERS["is_stream"](views):
+        by_name: dict[Any, Any] = dict(OPENERS["blocks"](views))
     elif isinstance(views, Mapping):
         by_name = dict(views)
     elif isinstance(views, list | tuple):
@@ -207,18 +199,19 @@ def named(views: ViewsLike) -> dict[str, Any]:
         raise DataError(f"Views must be a mapping from name to matrix, or a list of matrices. Got {kind} instead.")
     if not by_name:
         raise DataError("Views must hold at least one view. Got none.")
-    wrong = [name for name in by_name if not isinstance(name, str) or not name]
-    if wrong:
-        raise DataError(f"The name of a view must be a non-empty string. Got {wrong[0]!r} instead.")
+    for name in by_name:
+        if not isinstance(name, str) or not name:
+            raise DataError(f"The name of a view must be a non-empty string. Got {name!r} instead.")
     return by_name
 
 
 def check_view(matrix: Any, name: str, *, allow_missing: bool = False) -> tuple[Any, Mask | None]:
     """Check one (n, d) matrix; return it (CSR if sparse) and the mask of rows that are present."""
-    matrix = _openers["view"](matrix) if _openers else matrix
+    matrix = OPENERS["view"](matrix) if OPENERS else matrix
     if getattr(matrix, "is_stored", False):
         stored = matrix.checked(name, allow_missing=allow_missing)
-        return stored, stored.present_rows() if allow_missing else None  # one pass to know which rows are missing
+        mask = stored.present_rows() if allow_missing else None  # one pass: training must know which rows are missing
+        return stored, None if mask is None or mask.all() else mask
     if is_foreign(matrix):
         return _check_foreign(matrix, name, allow_missing=allow_missing)
     try:
@@ -262,23 +255,20 @@ def _check_foreign(matrix: Array, name: str, *, allow_missing: bool) -> tuple[Ar
         raise DataError(f"View '{name}' must be a dense tensor or a scipy.sparse matrix. Got {matrix.layout} instead.")
     if xp.isdtype(matrix.dtype, "complex floating"):
         raise DataError(f"View '{name}' must hold real numbers. Got dtype {matrix.dtype} instead.")
-    if not xp.isdtype(matrix.dtype, "real floating"):
-        return matrix, None
-    # In slices: isfinite of all entries would take a fourth of the memory of the view again.
-    if all(bool(xp.isfinite(xp.sum(matrix[i : i + _SUM_ROWS]))) for i in range(0, matrix.shape[0], _SUM_ROWS)):
+    sums = (xp.sum(matrix[i : i + _SUM_ROWS]) for i in range(0, len(matrix), _SUM_ROWS))  # of slices: saves memory
+    if not xp.isdtype(matrix.dtype, "real floating") or all(bool(xp.isfinite(part)) for part in sums):
         return matrix, None
     return _check_finite(matrix, name, allow_missing=allow_missing)
 
 
 def check_mask(mask: Any, name: str, n_rows: int) -> Mask:
     """A boolean for every row of a view, at least one of them true."""
-    checked = np.asarray(host(mask))
-    if checked.dtype != np.bool_ or checked.shape != (n_rows,):
-        got = f"{checked.dtype} of shape {checked.shape}"
-        raise DataError(f"The mask of view '{name}' must be {n_rows} booleans. Got {got} instead.")
-    if not checked.any():
+    mask = np.asarray(host(mask))
+    if mask.dtype != np.bool_ or mask.shape != (n_rows,):
+        raise DataError(f"The mask of view '{name}' must be {n_rows} booleans. Got {mask.dtype} of shape {mask.shape}.")
+    if not mask.any():
         raise DataError(f"View '{name}' must be present in at least one row. Every row is missing.")
-    return checked
+    return mask
 
 
 def _check_finite(matrix: Any, name: str, *, allow_missing: bool) -> tuple[Any, Mask | None]:

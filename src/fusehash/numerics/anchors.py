@@ -1,7 +1,7 @@
 """Anchors, the anchor graph of one view (Eq. 14), and the fusion of several (Eq. 15).
 
 An anchor graph joins every item to its k nearest of P anchors, with weights that fall with the distance and sum to 1.
-It is never held dense for all items: weights come as (n, k) neighbor lists per block, or as one sparse matrix.
+Weights come as (n, k) neighbor lists per block, or as one sparse matrix.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from fusehash.numerics.arrays import (
     clip_at_zero,
     dots,
     is_accelerated,
-    is_numpy,
     namespace,
     nearest_columns,
     precision,
@@ -143,7 +142,7 @@ def _weights(D: Floats, k: int, index: NDArray[np.int32], weights: Floats) -> No
 
 
 def anchor_weights(X: Array, anchors: Array, k: int) -> Neighbors:
-    """The k nearest anchors of every row, nearest first, and their weights (Eq. 14), which sum to 1.
+    """The k nearest anchors of every row, nearest first, and their weights (Eq. 14).
 
     With d_(1) <= ... <= d_(k+1) the sorted squared distances, the r-th weight is
     (d_(k+1) - d_(r)) / (k d_(k+1) - sum_{r<=k} d_(r)); where all are equal (0/0 in print) it is 1/k.
@@ -153,7 +152,7 @@ def anchor_weights(X: Array, anchors: Array, k: int) -> Neighbors:
 
 def nearest_weights(D: Array, k: int) -> Neighbors:
     """Eq. 14 from the squared distances to all anchors."""
-    if not is_numpy(D):
+    if not isinstance(D, np.ndarray):
         return _nearest_weights_of_tensor(D, k)
     index, weights = np.empty((len(D), k), np.int32), np.empty((len(D), k), D.dtype)
     _weights(D, k, index, weights)

@@ -1,7 +1,6 @@
 """One code path for NumPy, PyTorch and CuPy: which library an array belongs to, and the few steps that differ.
 
-Numerics ask `namespace(X)` for the array library of their input and compute with it, on its device; NumPy input takes
-compiled fast paths. All arrays of a model are NumPy (`host`) and are copied to a device when they are used there.
+Numerics compute with the library of their input, on its device. All arrays of a model are NumPy (`host`).
 """
 
 from __future__ import annotations
@@ -26,11 +25,6 @@ Floats = NDArray[np.float64]
 T = TypeVar("T")
 HOST = "cpu"  # the device of NumPy arrays
 BLOCK_ROWS = 2048  # rows that are worked on at a time
-
-
-def is_numpy(array: Array) -> bool:
-    """Whether the compiled fast paths can take it."""
-    return isinstance(array, np.ndarray)
 
 
 def is_foreign(array: Array) -> bool:
@@ -99,8 +93,7 @@ def to_device_of(array: np.ndarray[Any, Any], other: Array) -> Array:
     """A NumPy array copied to the library and device of another array."""
     if isinstance(other, np.ndarray):
         return array
-    xp = namespace(other)
-    return xp.asarray(np.ascontiguousarray(array), device=other.device)
+    return namespace(other).asarray(np.ascontiguousarray(array), device=other.device)
 
 
 def to_device(array: np.ndarray[Any, Any], device: str) -> Array:
@@ -120,14 +113,12 @@ def import_library(name: str, device: str) -> Any:
 
 def check_device(device: str) -> None:
     """Raise unless arrays can be copied to a device."""
+    library = import_library("cupy" if device.startswith("cupy") else "torch", device).__name__
     try:
         to_device(np.zeros(1), device)
-    except DataError:
-        raise
     except Exception as error:  # every library has errors of its own
         reason = (str(error) or type(error).__name__).splitlines()[0]
-        library = "cupy" if device.startswith("cupy") else "torch"
-        raise DataError(f"device={device!r} must be available to {library}. It says: {reason}") from None
+        raise DataError(f"device={device!r} must be there for {library}. It says: {reason}") from None
 
 
 def load_linear_algebra(like: Array) -> None:

@@ -33,7 +33,7 @@ def compiled(*, keep: bool = True, **options: Any) -> Callable[[Callable[..., An
         if keep:
             try:
                 dispatcher._cache = _MachineCodeCache(function)
-            except RuntimeError as error:  # numba knows no folder that it could use
+            except RuntimeError as error:  # there is no folder that numba could use
                 logger.info("%s is compiled again in every process: %s", function.__name__, error)
         return dispatcher
 

@@ -137,8 +137,10 @@ def leading_components(centered: Array, width: int) -> Array:
     return centered.T @ (U[:, keep] / xp.sqrt(w[keep]))
 
 
-def rbf_similarities(X: Array, anchors: Array, bandwidth: float) -> Array:
-    """exp(-||x - t_j||^2 / bandwidth) of every row x and anchor t_j."""
+def rbf_features(X: Array, anchors: Array, bandwidth: float) -> Array:
+    """exp(-||x - t_j||^2 / bandwidth) of every row x and anchor t_j; X itself if the bandwidth is 0."""
+    if not bandwidth:
+        return X
     D = squared_distances(X, anchors)
     D *= float(-1.0 / bandwidth)
     return np.exp(D, out=D) if isinstance(D, np.ndarray) else namespace(D).exp(D)
@@ -155,13 +157,7 @@ class FeatureMap:
 
     @classmethod
     def learn(
-        cls,
-        preparation: Preparation,
-        prepared: Array,
-        kind: str,
-        width: float,
-        n_anchors: int,
-        rng: np.random.Generator,
+        cls, preparation: Preparation, prepared: Array, kind: str, width: float, n_anchors: int, rng: Rng
     ) -> FeatureMap:
         """Anchors from a prepared sample, and the bandwidth relative to its median distance."""
         if kind == "linear":
@@ -182,9 +178,7 @@ class FeatureMap:
 
     def of_prepared(self, X: Array) -> Array:
         """Features of rows that are prepared already."""
-        if not self.bandwidth:
-            return X
-        return rbf_similarities(X, self.anchors, self.bandwidth)
+        return rbf_features(X, self.anchors, self.bandwidth)
 
     def __call__(self, block: Array) -> Array:
         """Features of raw rows."""

@@ -17,7 +17,6 @@ from fusehash.numerics.arrays import (
     cholesky,
     host,
     is_accelerated,
-    is_numpy,
     namespace,
     solve_lower,
     squares,
@@ -96,7 +95,7 @@ def top_eigenpairs(
     """
     n = len(G)
     r = min(r, n)
-    if not is_numpy(G):  # a device solves it densely in milliseconds
+    if not isinstance(G, np.ndarray):  # a device solves it densely in milliseconds
         return top_eigh((G + G.T) / 2, r)
     size = float(np.abs(G).max())
     rounds = min(max_rounds, n**3 // (10 * n * n * r + 100 * r**3))  # as many as cost less than the dense solver
@@ -128,9 +127,8 @@ def leading_eigenpairs(G: Array, r: int, *, n_rounds: int = 3, degree: int = 8) 
     """Nearly the r largest eigenpairs (descending) of a positive semi-definite matrix, much faster than exactly.
 
     Subspace iteration with a Chebyshev filter (Zhou and Saad 2007): the polynomial is small below the least Ritz value
-    of a slightly larger block and grows fast above it, so that only the last pairs may be inaccurate. It is run in
-    single precision; if the spectrum falls too steeply for that, in double; if that is not enough, the dense solver is
-    used.
+    of a slightly larger block and grows fast above it, so that only the last pairs may be inaccurate. If the spectrum
+    falls too steeply for single precision, it is run in double; if that is not enough, the dense solver is used.
     """
     n, block = len(G), r + max(16, r // 8)
     if n < 5 * block:
@@ -213,7 +211,7 @@ def solve_damped(gram: Floats, ridge: float, rhs: Floats) -> Floats:
 
 def solve_ridge(factor: Array, rhs: Array) -> Array:
     """(gram + ridge I)^-1 rhs from the factor of `ridge_solver`."""
-    if is_numpy(factor):
+    if isinstance(factor, np.ndarray):
         return cho_solve((factor, True), rhs, check_finite=False)
     return solve_lower(factor, solve_lower(factor, rhs), transposed=True)
 
@@ -221,4 +219,4 @@ def solve_ridge(factor: Array, rhs: Array) -> Array:
 def whitening(gram: Array, ridge: float) -> Array:
     """The matrix T with T'(gram + ridge * mean diagonal I)T = I, so that X T has white columns."""
     T = solve_lower(ridge_solver(gram, ridge), identity(gram)).T
-    return np.ascontiguousarray(T) if is_numpy(T) else T
+    return np.ascontiguousarray(T) if isinstance(T, np.ndarray) else T

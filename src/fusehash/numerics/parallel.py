@@ -1,8 +1,7 @@
 """Row blocks on several threads, with results that do not depend on how many.
 
-Each block is worked on by one thread, with BLAS held to one thread inside: more BLAS threads than cores are slow, and a
-product computed by one thread does not depend on the number of cores. Rs come back in the order of the blocks, so
-that sums over them are always added in the same order.
+Each block is worked on by one thread, with one BLAS thread inside, so that products do not depend on the number of
+cores. Results come back in the order of the blocks, so that sums over them are always added in the same order.
 """
 
 from __future__ import annotations

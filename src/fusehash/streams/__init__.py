@@ -21,14 +21,13 @@ __all__ = [
     "passes_over",
 ]
 
-views.register_openers(view=open_view, blocks=open_blocks, is_stream=is_block_stream)
+views.OPENERS.update(view=open_view, blocks=open_blocks, is_stream=is_block_stream)
 
 
 def passes_over(views: PairedViews, n_threads: int | None = None, device: str | None = None) -> RowPasses:
     """Passes over the rows: by the dask cluster that this process is connected to, or in this process.
 
-    Workers can reach files (under the same paths) and dask arrays. Arrays in memory, temporary copies, cuts of stored
-    views and everything with a `device` stay in this process.
+    Workers read files (under the same paths) and dask arrays. With anything else, or a `device`, it is this process.
     """
     client = active_client() if device is None else None
     if client is not None and all(is_reachable(view) for view in views.values()):

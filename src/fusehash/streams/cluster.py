@@ -236,5 +236,5 @@ def add_sums(left: Any, right: Any) -> Any:
     if left is None or right is None:
         return right if left is None else left
     total = deepcopy(left)
-    total.add(right)
+    total += right
     return total

@@ -1,8 +1,7 @@
 """`open_view`: the formats of views that are not in memory. No optional package is imported before it is used.
 
-`.npy` files and memory maps are read with positioned reads instead of through a map: they run at the speed of the page
-cache, and what was read does not count as memory of this process. zarr, HDF5 and dask arrays are read chunk by chunk.
-Parquet files, which can only be decoded from the start of a row group, are copied to a temporary `.npy` file once.
+`.npy` files and memory maps are read with positioned reads, which do not count as memory of this process as maps do.
+zarr, HDF5 and dask arrays are read chunk by chunk. Parquet files are copied to a temporary `.npy` file once.
 """
 
 from __future__ import annotations
@@ -105,10 +104,9 @@ def is_view_path(path: Any) -> bool:
 
 def _open_path(path: Path, columns: Sequence[str] | None = None) -> StoredMatrix:
     """Open a path by the end of its name, or by what a folder contains."""
-    has_suffix = is_view_path(path)
-    names = [path.name.lower()]
-    if path.is_dir() and not has_suffix:
-        names = [file.name.lower() for file in path.iterdir()]
+    names, has_suffix = [path.name.lower()], is_view_path(path)
+    if not has_suffix:
+        names = [file.name.lower() for file in path.iterdir()] if path.is_dir() else []
     if any(name.endswith(PARQUET) for name in names) and not ZARR_FILES & set(names):
         return _open_parquet(path, columns)
     if columns is not None:
@@ -132,9 +130,6 @@ def _unreadable(source: str, error: BaseException) -> DataError:
     return DataError(f"{source} could not be read: {reason}.")
 
 
-# -- .npy files and memory maps ----------------------------------------------------------------------------------
-
-
 class FileReader(RowReader):
     """Rows of one dtype from byte `offset` of a file; `owner` keeps a temporary file alive."""
 
@@ -145,9 +140,8 @@ class FileReader(RowReader):
         self._by_columns, self._lock, self._file = by_columns, threading.Lock(), _open_file(path)
         size, needed = os.fstat(self._file.fileno()).st_size, offset + math.prod(shape) * dtype.itemsize
         if size < needed:
-            raise DataError(
-                f"{self.source} must have {needed} bytes for its shape {self._shape}. It ends after {size}."
-            )
+            content = f"{needed} bytes for its shape {self._shape}"
+            raise DataError(f"{self.source} must have {content}. It ends after {size}.")
 
     def read(self, start: int, stop: int) -> Matrix:
         if self._by_columns:
@@ -253,10 +247,7 @@ class TemporaryFolder:
     """Removes a folder when nothing refers to this object any more."""
 
     def __init__(self, path: Path) -> None:
-        self._remove: Callable[[], Any] = weakref.finalize(self, shutil.rmtree, path, ignore_errors=True)
-
-
-# -- chunks: zarr, HDF5, dask ------------------------------------------------------------------------------------
+        weakref.finalize(self, shutil.rmtree, path, ignore_errors=True)
 
 
 def _in_chunks(source: str, array: Any, edges: Any, load: Callable[[int, int], Matrix], **options: Any) -> StoredMatrix:
@@ -386,9 +377,6 @@ def active_client() -> Any:
     except (KeyError, ValueError, AttributeError):
         return None
     return None if client.asynchronous or client.status in ("closing", "closed") else client
-
-
-# -- Parquet -----------------------------------------------------------------------------------------------------
 
 
 def _open_parquet(path: Path, columns: Sequence[str] | None = None) -> StoredMatrix:

@@ -1,8 +1,7 @@
 """A pass over the rows: the only way in which FuseHash and AGSFH touch the data.
 
 Work gets one block of rows at a time. It returns sums, which are added up, and arrays with one entry per row, which are
-put together in order. Only this module knows where the rows are (in memory, on disk, on a GPU) and what computes
-(threads, a device, the workers of a cluster), so that one fit serves all of them.
+put together in order. Only passes know where the rows are (in memory, on disk, on a GPU) and what computes.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fusehash.errors import DataError
 from fusehash.numerics.arrays import (
@@ -29,10 +27,10 @@ from fusehash.numerics.arrays import (
     to_device_of,
 )
 from fusehash.numerics.parallel import map_blocks
+from fusehash.streams.stored import Rows
 from fusehash.views import PairedViews
 
-# Rows per block on a device, where starting a kernel costs as much as thousands of rows: as many as its memory holds
-# several times over, within these limits.
+# Rows per block on a device, where starting a kernel costs as much as thousands of rows.
 MIN_DEVICE_ROWS = 16_384
 MAX_DEVICE_ROWS = 262_144
 DEVICE_BYTES_PER_ROW = 2**18
@@ -77,11 +75,7 @@ class RowPasses:
     """
 
     def __init__(
-        self,
-        views: PairedViews,
-        n_threads: int | None = None,
-        device: str | None = None,
-        selection: NDArray[np.intp] | None = None,
+        self, views: PairedViews, n_threads: int | None = None, device: str | None = None, selection: Rows | None = None
     ) -> None:
         self.views, self.n_threads, self.device, self.selection = views, n_threads, device, selection
         self.like = self._empty_like()
@@ -116,21 +110,20 @@ class RowPasses:
         """Whether all rows are in the memory of this process, in NumPy."""
         return isinstance(self.like, np.ndarray) and self.views.in_memory
 
-    def select(self, rows: NDArray[np.intp]) -> RowPasses:
+    def select(self, rows: Rows) -> RowPasses:
         """Passes over some rows only; rows of stored views are read once, here, and kept in memory."""
-        if self.selection is not None:
-            rows = self.selection[rows]
+        rows = rows if self.selection is None else self.selection[rows]
         if self.views.in_memory:
             return RowPasses(self.views, self.n_threads, self.device, rows)
         kept = self.views.rows(rows)  # not checked again: a view may be missing in all of these rows
         kept._views = self._gather(rows)
         return RowPasses(kept, self.n_threads, self.device)
 
-    def _gather(self, rows: NDArray[np.intp]) -> dict[str, Any]:
+    def _gather(self, rows: Rows) -> dict[str, Any]:
         """Some rows of every view in memory, as they are stored."""
         return {name: take_rows(view, rows) for name, view in self.views.items()}
 
-    def take(self, name: str, rows: NDArray[np.intp]) -> Array:
+    def take(self, name: str, rows: Rows) -> Array:
         """A few rows of one view, dense, where the work is done; rows in which it is missing come as zeros."""
         return self._bring(self.views.dense(name, rows))
 
@@ -142,10 +135,7 @@ class RowPasses:
     def present(self, name: str, rows: Any) -> Array | None:
         """Where a view is present in some rows; None: in all of them."""
         mask = self.views.present.get(name)
-        if mask is None:
-            return None
-        here = mask[rows]
-        return None if here.all() else self._bring(here)
+        return None if mask is None or mask[rows].all() else self._bring(mask[rows])
 
     def block(self, rows: slice) -> Block:
         where = rows if self.selection is None else self.selection[rows]
@@ -205,7 +195,7 @@ def add_up(parts: Iterable[tuple[PerRow | None, Any]]) -> tuple[PerRow | None, A
         if total is None:
             total = sums
         elif sums is not None:
-            total.add(sums)
+            total += sums
     return tuple(concat(column) for column in zip(*rows, strict=True)) if rows else None, total
 
 
@@ -215,12 +205,9 @@ def concat(parts: Sequence[Array]) -> Array:
 
 
 class RowSums(dict[str, Any]):
-    """Sums over rows, by name; adding those of further rows adds them one by one, in place."""
+    """Sums over rows, by name; `+=` adds the sums of further rows in place. Sums may contain sums."""
 
-    def add(self, other: RowSums) -> None:
+    def __iadd__(self, other: RowSums) -> RowSums:
         for name, value in other.items():
             self[name] += value
-
-    def __iadd__(self, other: RowSums) -> RowSums:  # sums inside sums
-        self.add(other)
         return self

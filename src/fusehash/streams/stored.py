@@ -109,8 +109,7 @@ class StoredMatrix:
         """All rows at once."""
         if copy is False:
             raise ValueError(f"A stored matrix must be copied to become an array. Got copy=False for {self.source}.")
-        whole = self[:]
-        return whole if dtype is None else whole.astype(dtype, copy=False)
+        return self[:].astype(dtype or self.dtype, copy=False)
 
     def blocks(self, size: int | None = None) -> Iterator[tuple[slice, Matrix]]:
         """All rows in order: (row slice, array)."""
@@ -164,10 +163,7 @@ class StoredMatrix:
         return some
 
     def checked(self, name: str, *, allow_missing: bool = False) -> StoredMatrix:
-        """The same matrix as the view ``name``: every cut of it is finite, or an error names the row.
-
-        With ``allow_missing``, rows may also be all NaN.
-        """
+        """The same matrix as the view ``name``: every cut of it is finite (or a row of NaN with ``allow_missing``)."""
         if (self.name, self.allow_missing) == (name, allow_missing):
             return self
         checked = copy(self)

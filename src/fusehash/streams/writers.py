@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from copy import copy
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from fusehash.views import check_paired, check_shape
 if TYPE_CHECKING:
     from fusehash.hashers.base import CrossModalHasher
 
+Out = str | os.PathLike[str] | None
 ENCODE_ROWS = 8192  # a multiple of the 64 rows in which hashers encode, so that a row always gives the same products
 ENCODE_ENTRIES = 2**22
 
@@ -87,9 +87,7 @@ class NpyWriter:
             raise self._miscounted()
         self._file.write(np.ascontiguousarray(rows, dtype=self.dtype).data)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         is_complete = self.n_written > 0 and self.n_rows in (None, self.n_written)
         if kind is None and is_complete:
             self._file.seek(0)
@@ -100,10 +98,8 @@ class NpyWriter:
             raise error
 
     def _miscounted(self) -> DataError:
-        expected = self.n_rows if self.n_rows is not None else "some"
-        return DataError(
-            f"{self.path.name} must get {expected} rows. Got {self.n_written} instead; nothing was written."
-        )
+        rows = f"{'some' if self.n_rows is None else self.n_rows} rows"
+        return DataError(f"{self.path.name} must get {rows}. Got {self.n_written} instead; nothing was written.")
 
 
 def check_npy_path(path: str | os.PathLike[str]) -> None:
@@ -120,12 +116,7 @@ def npy_header(shape: tuple[int, int], dtype: np.dtype[Any]) -> bytes:
 
 
 def encode_rows(
-    hasher: CrossModalHasher,
-    views: Mapping[str, Any],
-    *,
-    fused: bool,
-    out: str | os.PathLike[str] | None = None,
-    report: Progress | None = None,
+    hasher: CrossModalHasher, views: Mapping[str, Any], *, fused: bool, out: Out = None, report: Progress | None = None
 ) -> Any:
     """The codes of stored views, block by block: as an array, or written to a `.npy` file (whose path is returned).
 
@@ -144,10 +135,10 @@ def paired_blocks(
     views: Mapping[str, Any], *, allow_missing: bool = False, report: Progress | None = None
 ) -> Iterator[dict[str, Any]]:
     """Paired rows of stored views, in memory, a few thousand at a time; checked while they are read."""
-    matrices = {
-        name: matrix.checked(name, allow_missing=allow_missing) if isinstance(matrix, StoredMatrix) else matrix
-        for name, matrix in views.items()
-    }
+    matrices = dict(views)
+    for name, matrix in views.items():
+        if isinstance(matrix, StoredMatrix):
+            matrices[name] = matrix.checked(name, allow_missing=allow_missing)
     n_rows, size = check_paired(matrices), rows_at_once(matrices.values())
     for start in range(0, n_rows, size):
         if report is not None:
@@ -171,7 +162,7 @@ def rows_at_once(matrices: Iterable[Any]) -> int:
 
 def encode_lazily(hasher: CrossModalHasher, X: Any, view: str) -> Any:
     """The codes of a dask array as a dask array of the same row chunks; nothing is computed."""
-    if X.ndim != 2:  # no rows are no mistake here
+    if X.ndim != 2:
         check_shape(f"View '{view}'", X.shape)
     expected = hasher.n_features_[view]
     if X.shape[1] != expected:
@@ -182,7 +173,7 @@ def encode_lazily(hasher: CrossModalHasher, X: Any, view: str) -> Any:
 
 
 class BlockEncoder:
-    """Encodes one block of one view: a model without its training codes, small enough to send to workers."""
+    """Encodes one block of one view by a copy of the model that is small enough to send to workers."""
 
     def __init__(self, hasher: CrossModalHasher, view: str) -> None:
         self.hasher, self.view = copy(hasher), view

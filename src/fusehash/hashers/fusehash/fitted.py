@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fusehash.files import storable
 from fusehash.numerics.anchors import fuse, neighbor_graph
 from fusehash.numerics.arrays import Array, cast, host, mask_rows, namespace, precision, to_device_of, zeros
-from fusehash.numerics.features import FeatureMap
+from fusehash.numerics.features import FeatureMap, rbf_features
 from fusehash.streams.row_passes import Block
 
 Arrays = dict[str, Array]  # by view
@@ -143,7 +143,7 @@ class RowMaps:
         for name, feature_map in self.maps.items():
             X = block.arrays[name]
             prepared[name] = X if self.is_prepared else feature_map.preparation(X)
-            F = feature_map.of_prepared(prepared[name])
+            F = rbf_features(prepared[name], feature_map.anchors, feature_map.bandwidth)
             if self.means:
                 F = F - self.means[name]
             seen = block.present[name]

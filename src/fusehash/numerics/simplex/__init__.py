@@ -27,7 +27,6 @@ from fusehash.numerics.arrays import (
     device_of,
     dots,
     host,
-    is_numpy,
     namespace,
     precision,
     squares,
@@ -39,8 +38,7 @@ from fusehash.numerics.compiled import compiled
 Step = tuple[Array, Array, Array]  # projected rows, their thresholds, and three norms per row
 ROUNDING = {"float64": 1e-14, "float32": 1e-6}  # relative changes below this are none
 _MAX_TRITON_COLUMNS = 4096  # a row must fit into the registers of a block of threads
-# Inputs hold no NaN; sums may be reordered so that the compiler can vectorize them.
-_FAST = {"reassoc", "contract", "nsz", "nnan"}
+_FAST = {"reassoc", "contract", "nsz", "nnan"}  # no NaN; sums may be reordered so that they can be vectorized
 
 
 @compiled(fastmath=_FAST)
@@ -67,7 +65,7 @@ def _threshold(y: Floats, start: float) -> float:
 
 def project_rows(Y: Array) -> Array:
     """Project every row of Y (n, P) onto the simplex (Eq. 26)."""
-    if is_numpy(Y):
+    if isinstance(Y, np.ndarray):
         Y = np.array(Y, dtype=np.float64, order="C")
     return step(Y, None, 1.0, first_thresholds(Y))[0]
 
@@ -99,7 +97,7 @@ def step(Y: Array, linear: Array | None, scale: float, tau: Array, S: Array | No
     `tau` are thresholds to start from, relative to the largest entry of their row. The norms are ||s||^2,
     <linear, s> and ||s - row of S||^2 (what is not given counts as 0).
     """
-    if is_numpy(Y):
+    if isinstance(Y, np.ndarray):
         norms = np.empty((len(Y), 3))
         nothing = np.zeros((1, Y.shape[1]))
         _step(Y, nothing if linear is None else linear, scale, nothing if S is None else S, tau, norms)
@@ -169,7 +167,7 @@ def _step(Y: Floats, linear: Floats, scale: float, S: Floats, tau: Floats, norms
 
 def advance(new: Array, S: Array, Z: Array, moved: Array, momentum: Array, needs_z: bool) -> tuple[Array, Array]:
     """Accept the rows that moved (S <- new) and extrapolate (Z, Eq. 23) where the gradient step needs Z itself."""
-    if is_numpy(new):
+    if isinstance(new, np.ndarray):
         _advance(new, S, Z, moved, momentum, needs_z)
         return S, Z
     stayed = namespace(new).nonzero(~moved)[0]
