@@ -1,7 +1,7 @@
 """PairedViews: names, checks, row blocks and missing rows of views whose rows describe the same items.
 
-Views are never copied as a whole, only block by block (`PairedViews.block`). How to open views that are not arrays is
-registered by `streams`; such a stored view has `is_stored` and is checked for NaN while it is read.
+Views are never copied as a whole, only block by block (`PairedViews.block`). Views that are not arrays are opened by
+`streams`; such a stored view has `is_stored` and is checked for NaN while it is read.
 """
 
 from __future__ import annotations
@@ -20,38 +20,27 @@ from fusehash.numerics.arrays import (
     Floats,
     host,
     is_foreign,
+    mask_rows,
     namespace,
-    precision,
     take_rows,
     to_dense,
     to_device_of,
     unmasked,
-    zeros,
 )
 
 Mask = NDArray[np.bool_]
-ViewsLike: TypeAlias = Union[
-    "PairedViews", Mapping[str, Any], Sequence[Any], Iterable[Any], Callable[[], Iterable[Any]]
-]
+ViewsLike: TypeAlias = Union["PairedViews", Mapping[str, Any], Iterable[Any], Callable[[], Iterable[Any]]]
 
 __all__ = ["BLOCK_ROWS", "Floats", "PairedViews", "ViewsLike", "check_view", "named", "to_dense"]
 
 _SUM_ROWS = 2**20
-_openers: dict[str, Callable[[Any], Any]] = {}
-
-
-def register_openers(
-    open_view: Callable[[Any], Any], open_blocks: Callable[[Any], Any], is_block_stream: Callable[[Any], bool]
-) -> None:
-    """Say how to open one view, and all views of a stream, that are not arrays."""
-    _openers.update(view=open_view, blocks=open_blocks, is_stream=is_block_stream)
+OPENERS: dict[str, Callable[[Any], Any]] = {}  # set by `streams`: "view", "blocks" and "is_stream"
 
 
 class PairedViews(Mapping[str, Any]):
     """Checked, paired views: a mapping from name to (n, d) matrix that you can also cut by rows.
 
-    ``views[rows]`` cuts, ``len(views)`` counts rows and ``shape`` is (rows, features), so that the splitters of
-    scikit-learn and GridSearchCV work on it.
+    ``len(views)`` counts rows and ``shape`` is (rows, features), so that the splitters of scikit-learn work on it.
 
     Parameters
     ----------
@@ -65,8 +54,7 @@ class PairedViews(Mapping[str, Any]):
 
     Attributes
     ----------
-    present : dict of str to (n,) array of bool
-        Only of views that are missing in some row.
+    present : dict of str to (n,) array of bool, for views that are missing in some row
 
     Raises
     ------
@@ -87,36 +75,28 @@ class PairedViews(Mapping[str, Any]):
         self, views: ViewsLike, *, allow_missing: bool = False, present: Mapping[str, Any] | None = None
     ) -> None:
         by_name = named(views)
-        is_checked = isinstance(views, PairedViews)
-        masks: dict[str, Any] = dict(present or (views.present if is_checked and allow_missing else {}))  # type: ignore[union-attr]
-        if isinstance(views, PairedViews) and views.present and not (allow_missing or present):
-            raise DataError(
-                "Every view must be present in every row here. "
-                f'Got missing rows in {", ".join(map(repr, views.present))}; missing="allow" is needed.'
-            )
+        earlier = views.present if isinstance(views, PairedViews) else {}
+        allow_missing = allow_missing or bool(present)
+        if earlier and not allow_missing:
+            names = ", ".join(map(repr, earlier))
+            raise DataError(f'Every view must be present in every row. Got gaps in {names}; missing="allow" is needed.')
+        masks = dict(present or earlier)
         self._views: dict[str, Any] = {}
         self.present: dict[str, Mask] = {}
         for name, matrix in by_name.items():
-            self._views[name], mask = check_view(matrix, name, allow_missing=allow_missing or bool(present))
+            self._views[name], mask = check_view(matrix, name, allow_missing=allow_missing)
             if name in masks:
                 stated = check_mask(masks.pop(name), name, self._views[name].shape[0])
                 mask = stated if mask is None else stated & mask
             if mask is not None and not mask.all():
                 self.present[name] = mask
         if masks:
-            raise DataError(
-                f"A mask must belong to one of the views {list(by_name)}. Got one for {next(iter(masks))!r}."
-            )
-        rows = {name: matrix.shape[0] for name, matrix in self._views.items()}
-        if len(set(rows.values())) > 1:
-            listed = ", ".join(f"'{name}' has {n}" for name, n in rows.items())
-            raise DataError(f"Rows of the views must pair one to one. Got different numbers of rows: {listed}.")
-        self.n_rows: int = next(iter(rows.values()))
+            raise DataError(f"Masks must belong to the views {list(by_name)}. Got one for {next(iter(masks))!r}.")
+        self.n_rows = check_paired(self._views)
         nowhere = ~np.any([self.is_present(name) for name in self.names], axis=0) if self.present else np.zeros(1)
         if nowhere.any():
-            raise DataError(
-                f"Every row must be present in at least one view. Row {int(np.argmax(nowhere))} is in none."
-            )
+            row = int(np.argmax(nowhere))
+            raise DataError(f"Every row must be present in at least one view. Row {row} is in none.")
 
     @property
     def names(self) -> list[str]:
@@ -139,9 +119,7 @@ class PairedViews(Mapping[str, Any]):
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, str):
             return self._views[key]
-        if isinstance(key, tuple):  # scikit-learn cuts by (rows, ...)
-            key = key[0]
-        return self.rows(key)
+        return self.rows(key[0] if isinstance(key, tuple) else key)  # scikit-learn cuts by (rows, ...)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._views)
@@ -166,16 +144,15 @@ class PairedViews(Mapping[str, Any]):
         """The same views, some rows."""
         if isinstance(index, int | np.integer) and not isinstance(index, bool):
             index = [index]  # one row stays a row
-        views = {
-            name: view.select(index) if getattr(view, "is_stored", False) else take_rows(view, index)
-            for name, view in self.items()
-        }
+
+        def cut(view: Any) -> Any:
+            return view.select(index) if getattr(view, "is_stored", False) else take_rows(view, index)
+
+        views = {name: cut(view) for name, view in self.items()}
         return self._with(views, {name: mask[index] for name, mask in self.present.items()})
 
     def on_host(self) -> PairedViews:
         """The same views with tensors copied to NumPy."""
-        if not any(is_foreign(view) for view in self.values()):
-            return self
         return self._with({name: host(view) if is_foreign(view) else view for name, view in self.items()}, self.present)
 
     @staticmethod
@@ -202,27 +179,24 @@ class PairedViews(Mapping[str, Any]):
         dense = to_dense(take_rows(self._views[name], rows))
         if name not in self.present:
             return dense
-        seen = to_device_of(self.present[name][rows], dense)[:, None]
-        return namespace(dense).where(seen, dense, zeros((1, 1), dense, precision(dense)))
+        return mask_rows(dense, to_device_of(self.present[name][rows], dense))
 
     def blocks(self, size: int = BLOCK_ROWS) -> Iterator[slice]:
         """Row slices that cover the data in order."""
-        for start in range(0, self.n_rows, size):
-            yield slice(start, min(start + size, self.n_rows))
+        return (slice(start, min(start + size, self.n_rows)) for start in range(0, self.n_rows, size))
 
 
 def named(views: ViewsLike) -> dict[str, Any]:
     """Give every view a name: a mapping keeps its keys, a sequence gets "view0", "view1", ...; a stream is opened."""
-    if _openers and _openers["is_stream"](views):
-        by_name: dict[Any, Any] = dict(_openers["blocks"](views))
+    if OPENERS and OPENERS["is_stream"](views):
+        by_name: dict[Any, Any] = dict(OPENERS["blocks"](views))
     elif isinstance(views, Mapping):
         by_name = dict(views)
     elif isinstance(views, list | tuple):
         by_name = {f"view{i}": matrix for i, matrix in enumerate(views)}
     else:
-        raise DataError(
-            f"Views must be a mapping from name to matrix, or a list of matrices. Got {type(views).__name__} instead."
-        )
+        kind = type(views).__name__
+        raise DataError(f"Views must be a mapping from name to matrix, or a list of matrices. Got {kind} instead.")
     if not by_name:
         raise DataError("Views must hold at least one view. Got none.")
     for name in by_name:
@@ -232,8 +206,8 @@ def named(views: ViewsLike) -> dict[str, Any]:
 
 
 def check_view(matrix: Any, name: str, *, allow_missing: bool = False) -> tuple[Any, Mask | None]:
-    """Check one (n, d) matrix; return it (CSR if sparse, float if dense) and the mask of rows that are present."""
-    matrix = _openers["view"](matrix) if _openers else matrix
+    """Check one (n, d) matrix; return it (CSR if sparse) and the mask of rows that are present."""
+    matrix = OPENERS["view"](matrix) if OPENERS else matrix
     if getattr(matrix, "is_stored", False):
         stored = matrix.checked(name, allow_missing=allow_missing)
         mask = stored.present_rows() if allow_missing else None  # one pass: training must know which rows are missing
@@ -246,22 +220,30 @@ def check_view(matrix: Any, name: str, *, allow_missing: bool = False) -> tuple[
         raise DataError(f"View '{name}' must be a matrix (rows, features). Got rows of unequal length.") from None
     check_shape(f"View '{name}'", matrix.shape)
     matrix = matrix.astype(np.float64) if matrix.dtype.kind == "b" else matrix
-    values = matrix.data if sp.issparse(matrix) else matrix
     if matrix.dtype.kind not in "fiu":
         raise DataError(f"View '{name}' must hold real numbers. Got dtype {matrix.dtype} instead.")
+    values = matrix.data if sp.issparse(matrix) else matrix
     with np.errstate(over="ignore", invalid="ignore"):
-        if values.dtype.kind != "f" or np.isfinite(values.sum()):
-            return matrix, None  # a finite sum means no NaN and no infinity
+        if values.dtype.kind != "f" or np.isfinite(values.sum()):  # a finite sum means no NaN and no infinity
+            return matrix, None
     return _check_finite(matrix, name, allow_missing=allow_missing)
+
+
+def check_paired(views: Mapping[str, Any], what: str = "the views", where: str = "of rows") -> int:
+    """The number of rows, which must be the same in every view; `what` and `where` are for the message."""
+    counts = {name: int(matrix.shape[0]) for name, matrix in views.items()}
+    if len(set(counts.values())) > 1:
+        listed = ", ".join(f"'{name}' has {n}" for name, n in counts.items())
+        raise DataError(f"Rows of {what} must pair one to one. Got different numbers {where}: {listed}.")
+    return next(iter(counts.values()))
 
 
 def check_shape(what: str, shape: Sequence[int]) -> tuple[int, int]:
     """Rows and columns of a matrix, at least one of each; `what` begins the message."""
-    shape = tuple(shape)
     if len(shape) != 2:
-        raise DataError(f"{what} must be a matrix (rows, features). Got shape {shape} instead.")
+        raise DataError(f"{what} must be a matrix (rows, features). Got shape {tuple(shape)} instead.")
     if 0 in shape:
-        raise DataError(f"{what} must have rows and features. Got shape {shape} instead.")
+        raise DataError(f"{what} must have rows and features. Got shape {tuple(shape)} instead.")
     return int(shape[0]), int(shape[1])
 
 
@@ -273,25 +255,20 @@ def _check_foreign(matrix: Array, name: str, *, allow_missing: bool) -> tuple[Ar
         raise DataError(f"View '{name}' must be a dense tensor or a scipy.sparse matrix. Got {matrix.layout} instead.")
     if xp.isdtype(matrix.dtype, "complex floating"):
         raise DataError(f"View '{name}' must hold real numbers. Got dtype {matrix.dtype} instead.")
-    if not xp.isdtype(matrix.dtype, "real floating"):
-        return matrix, None
-    # In slices: isfinite of all entries would take a fourth of the memory of the view again.
-    if all(bool(xp.isfinite(xp.sum(matrix[i : i + _SUM_ROWS]))) for i in range(0, matrix.shape[0], _SUM_ROWS)):
+    sums = (xp.sum(matrix[i : i + _SUM_ROWS]) for i in range(0, len(matrix), _SUM_ROWS))  # of slices: saves memory
+    if not xp.isdtype(matrix.dtype, "real floating") or all(bool(xp.isfinite(part)) for part in sums):
         return matrix, None
     return _check_finite(matrix, name, allow_missing=allow_missing)
 
 
 def check_mask(mask: Any, name: str, n_rows: int) -> Mask:
     """A boolean for every row of a view, at least one of them true."""
-    checked = np.asarray(host(mask))
-    if checked.dtype != np.bool_ or checked.shape != (n_rows,):
-        raise DataError(
-            f"The mask of view '{name}' must be {n_rows} booleans. "
-            f"Got {checked.dtype} of shape {checked.shape} instead."
-        )
-    if not checked.any():
+    mask = np.asarray(host(mask))
+    if mask.dtype != np.bool_ or mask.shape != (n_rows,):
+        raise DataError(f"The mask of view '{name}' must be {n_rows} booleans. Got {mask.dtype} of shape {mask.shape}.")
+    if not mask.any():
         raise DataError(f"View '{name}' must be present in at least one row. Every row is missing.")
-    return checked
+    return mask
 
 
 def _check_finite(matrix: Any, name: str, *, allow_missing: bool) -> tuple[Any, Mask | None]:
@@ -303,11 +280,9 @@ def _check_finite(matrix: Any, name: str, *, allow_missing: bool) -> tuple[Any, 
             block = host(matrix[start : start + BLOCK_ROWS])
             bad[start : start + len(block)] = ~np.isfinite(block).all(axis=1)
             absent[start : start + len(block)] = np.isnan(block).all(axis=1)
-    if not bad.any():
-        return matrix, None  # the sum overflowed, the entries are fine
-    if allow_missing and not (bad & ~absent).any():
-        return matrix, ~absent
     wrong = bad & ~absent if allow_missing else bad
+    if not wrong.any():  # nothing is bad if just the sum overflowed
+        return matrix, ~absent if bad.any() else None
     hint = ' Rows that are all NaN are allowed with missing="allow".' if absent.any() and not allow_missing else ""
     raise DataError(
         f"View '{name}' must hold finite numbers. "

@@ -59,7 +59,7 @@ def test_sums_merge_in_any_order(order):
         parts.append(part)
     total = CenteredGram(4)
     for i in order:
-        total.merge(parts[i])
+        total += parts[i]
     scale = np.sqrt(np.outer(*2 * [np.diagonal(gram_of(X))]))
     assert np.abs((total.gram - gram_of(X)) / scale).max() <= 1e-13
     assert np.allclose(total.mean, X.mean(axis=0), rtol=1e-13)
@@ -79,12 +79,12 @@ def test_merging_nothing_changes_nothing_and_others_stay_as_they_were():
     a.add(X[:4])
     b.add(X[4:])
     kept = b.gram.copy()
-    a.merge(nothing)
+    a += nothing
     assert a.count == 4
-    nothing.merge(b)
+    nothing += b
     nothing.add(X[:4])
     assert np.array_equal(b.gram, kept)
-    a.merge(b)
+    a += b
     assert np.allclose(a.gram, nothing.gram)
 
 

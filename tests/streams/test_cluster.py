@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from fusehash import AGSFH, FuseHash, hashers
 from fusehash.datasets import make_paired
 from fusehash.errors import DataError
-from fusehash.streams import StoredMatrix, cluster, passes_over
+from fusehash.streams import StoredMatrix, cluster, formats, passes_over
 from fusehash.streams.cluster import ClusterPasses
-from fusehash.streams.row_passes import RowPasses
+from fusehash.streams.row_passes import RowPasses, cut
 from fusehash.streams.stored import RowReader
 from fusehash.views import PairedViews
 from untuned import UNTUNED
@@ -190,7 +190,7 @@ def test_an_error_of_a_worker_is_one_sentence(client, tmp_path, optional):
         with pytest.raises(DataError, match=r"^View 'text' must hold finite numbers\. Got NaN .* first in row 2345\.$"):
             model.fit(views)
         assert not hasattr(model, "codes_")
-        assert cluster.active_client().status == "running"  # the connection is as good as before
+        assert formats.active_client().status == "running"  # the connection is as good as before
     METHODS["regression"]().fit(dict.fromkeys(("image", "again"), tmp_path / "image.npy"))
 
 
@@ -266,12 +266,13 @@ def test_partitions_cover_the_rows_and_end_between_blocks(n_rows, width, size):
     never_read = StoredMatrix("A file", (n_rows, width), np.float32, RowReader(lambda *_: pytest.fail("read")))
     data = ClusterPasses(None, PairedViews({"a": never_read}))
     rows = data.rows_per_block(size)
-    spans = data._partitions(rows)
+    spans = [span for _, span in data.partitions(rows)]
     assert [span.start for span in spans] == [0, *(span.stop for span in spans[:-1])]
     assert spans[-1].stop == n_rows
     assert all(span.start % rows == 0 for span in spans)
     assert len(spans) <= cluster.MAX_PARTITIONS
-    assert [block.start for span in spans[:2] for block in span.blocks()] == list(range(0, spans[:2][-1].stop, rows))
+    blocks = [block for span in spans[:2] for block in cut(span.start, span.stop, span.size)]
+    assert [block.start for block in blocks] == list(range(0, spans[:2][-1].stop, rows))
 
 
 def test_a_cluster_without_workers_is_one_sentence(optional, paths, monkeypatch):

@@ -21,8 +21,9 @@ X = {"a": RNG.standard_normal((700, 6)).astype(np.float32), "b": RNG.standard_no
 class Total:
     value: np.ndarray
 
-    def add(self, other: Total) -> None:
+    def __iadd__(self, other: Total) -> Total:
         self.value = self.value + other.value
+        return self
 
 
 def products(block: Block, *given: np.ndarray):

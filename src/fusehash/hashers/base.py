@@ -20,6 +20,7 @@ from fusehash.numerics.arrays import Array, check_device, convert, device_of, ho
 from fusehash.numerics.parallel import map_blocks, one_blas_thread
 from fusehash.parameters import Progress, Rule, check_labels, flag, integer, multiple_of, real, resolve_seed, rng_for
 from fusehash.streams import StoredMatrix, is_block_stream, open_view, passes_over, writers
+from fusehash.streams.formats import is_dask
 from fusehash.streams.row_passes import RowPasses, device_rows
 from fusehash.views import Floats, PairedViews, ViewsLike, check_view, named, to_dense
 
@@ -307,7 +308,7 @@ class CrossModalHasher(BaseEstimator, ABC):
             A lazy dask array for a dask array, a generator of code blocks for a stream, and the path with `out`.
         """
         name = self._view_name(view)
-        if out is None and writers.is_dask(X):
+        if out is None and is_dask(X):
             return writers.encode_lazily(self, X, name)
         return self._encode(X if is_block_stream(X) else {name: open_view(X)}, name, out)
 

@@ -10,6 +10,7 @@ from fusehash.files import storable
 from fusehash.hashers.base import CrossModalHasher
 from fusehash.hashers.linear import centered_matrices
 from fusehash.numerics.anchors import squared_distances
+from fusehash.numerics.features import rbf_features
 from fusehash.views import Floats, PairedViews
 
 
@@ -29,9 +30,7 @@ class RBFFeatures:
 
     def of_centered(self, X: Floats) -> Floats:
         """Features of rows from which the training mean was subtracted already."""
-        D = squared_distances(X, self.anchors)
-        D *= -1.0 / self.bandwidth
-        return np.exp(D, out=D) - self.offset
+        return rbf_features(X, self.anchors, self.bandwidth) - self.offset
 
     @classmethod
     def centered(cls, X: Floats, origin: Floats, anchors: Floats) -> tuple[RBFFeatures, Floats]:

@@ -13,7 +13,7 @@ from fusehash.hashers.base import CrossModalHasher
 from fusehash.numerics.arrays import Array, cast, host, is_accelerated, namespace, precision
 from fusehash.numerics.linalg import CenteredGram, ridge_solver, solve_ridge
 from fusehash.numerics.rotation import signs_of
-from fusehash.streams.row_passes import Block, RowPasses
+from fusehash.streams.row_passes import Block, RowPasses, RowSums
 from fusehash.views import BLOCK_ROWS, Floats, PairedViews
 
 
@@ -57,14 +57,14 @@ class CenteredViews:
         """B = sgn(sum_m X_m W_m), packed, and the sums X_m'B that regressions need."""
         centered = self.centered
 
-        def of_block(block: Block) -> tuple[tuple[Array], Products]:
+        def of_block(block: Block) -> tuple[tuple[Array], RowSums]:
             X = centered(block)
             B = signs_of(projected(X, W))
-            return (bits.pack(B),), Products.of(X, B)
+            return (bits.pack(B),), products(X, B)
 
         lines, sums = self.data.total(of_block, BLOCK_ROWS)
         assert lines is not None
-        return lines[0], sums.XB
+        return lines[0], sums
 
     def regress(self, XB: dict[str, Array]) -> dict[str, Array]:
         """W_m = (X_m'X_m + ridge I)^-1 X_m'B (Eq. 35 with the ridge that it needs)."""
@@ -102,19 +102,9 @@ class Centered:
         return {name: cast(X - cast(self.means[name], precision(X)), self.dtype) for name, X in block.arrays.items()}
 
 
-@dataclass
-class Products:
+def products(X: dict[str, Array], B: Array) -> RowSums:
     """The sums X_m'B."""
-
-    XB: dict[str, Array]
-
-    @classmethod
-    def of(cls, X: dict[str, Array], B: Array) -> Products:
-        return cls({name: cast(block.T @ B, "float64") for name, block in X.items()})
-
-    def add(self, other: Products) -> None:
-        for name, product in other.XB.items():
-            self.XB[name] = self.XB[name] + product
+    return RowSums({name: cast(block.T @ B, "float64") for name, block in X.items()})
 
 
 def projected(X: dict[str, Array], W: dict[str, Array]) -> Array:
@@ -145,30 +135,18 @@ def checked_mean(name: str, X: Floats) -> Floats:
     return np.asarray(mean)
 
 
-@dataclass
-class Grams:
-    """Means and centered Gram matrices of every view."""
-
-    by_view: dict[str, CenteredGram]
-
-    def add(self, other: Grams) -> None:
-        with np.errstate(over="ignore", invalid="ignore"):  # checked below
-            for name, part in other.by_view.items():
-                self.by_view[name].merge(part)
-
-
 def gram_sums(data: RowPasses, dtype: str = "float64") -> dict[str, CenteredGram]:
     """Means and centered Gram matrices of every view, in one pass; views must vary."""
 
-    def of_block(block: Block) -> tuple[None, Grams]:
-        parts = {name: CenteredGram(X.shape[1]) for name, X in block.arrays.items()}
+    def of_block(block: Block) -> tuple[None, RowSums]:
+        parts = RowSums({name: CenteredGram(X.shape[1]) for name, X in block.arrays.items()})
         with np.errstate(over="ignore", invalid="ignore"):
             for name, part in parts.items():
                 seen = block.present[name]
                 part.add(block.arrays[name] if seen is None else block.arrays[name][seen], dtype)
-        return None, Grams(parts)
+        return None, parts
 
-    sums: dict[str, CenteredGram] = data.total(of_block, BLOCK_ROWS)[1].by_view
+    sums: dict[str, CenteredGram] = data.total(of_block, BLOCK_ROWS)[1]
     for name, total in sums.items():
         _check_size(name, total.gram)
         _check_varies(name, host(total.mean), host(total.variance))

@@ -1,12 +1,13 @@
 """Anchors, the anchor graph of one view (Eq. 14), and the fusion of several (Eq. 15).
 
 An anchor graph joins every item to its k nearest of P anchors, with weights that fall with the distance and sum to 1.
-It is never held dense for all items: weights come as (n, k) neighbor lists per block, or as one sparse matrix.
+Weights come as (n, k) neighbor lists per block, or as one sparse matrix.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,7 +22,6 @@ from fusehash.numerics.arrays import (
     clip_at_zero,
     dots,
     is_accelerated,
-    is_numpy,
     namespace,
     nearest_columns,
     precision,
@@ -71,9 +71,8 @@ def choose_anchors(
 ) -> dict[str, Floats]:
     """P anchors in every view: the same random pairs, or the centers of k-means over the joint features.
 
-    For k-means each view is divided by `scale` (by default the square root of its total variance), so that no view
-    dominates by its unit of measurement, and at most 50 rows per anchor are used. `take(name, rows)` reads some rows of
-    a view; by default `views.block` does.
+    For k-means each view is divided by `scale` (by default the square root of its total variance), and at most 50 rows
+    per anchor are used. `take(name, rows)` reads some rows of a view; by default `views.block` does.
     """
     take = take or views.block
     complete = np.flatnonzero(np.all([views.is_present(name) for name in views], axis=0))
@@ -88,8 +87,7 @@ def choose_anchors(
     joint = np.hstack([take(name, sample) / scale[name] for name in views])
     seed = int(rng.integers(2**31))
     centers = MiniBatchKMeans(n_anchors, n_init=1, random_state=seed, batch_size=4096).fit(joint).cluster_centers_
-    cuts = np.cumsum(list(views.n_features.values()))[:-1]
-    parts = np.split(centers, cuts, axis=1)
+    parts = np.split(centers, np.cumsum(list(views.n_features.values()))[:-1], axis=1)
     return {name: np.ascontiguousarray(part) * scale[name] for name, part in zip(views, parts, strict=True)}
 
 
@@ -133,7 +131,7 @@ def _weights(D: Floats, k: int, index: NDArray[np.int32], weights: Floats) -> No
             d[0], d[end] = d[end], d[0]
             near[0], near[end] = near[end], near[0]
             _sift_down(d, near, 0, end)
-        # With no anchor beyond the k-th (k = P) the furthest itself is the limit.
+        # If there is no anchor beyond the k-th (k = P), the furthest is the limit.
         limit = d[size - 1]
         total = 0.0
         for j in range(k):
@@ -144,7 +142,7 @@ def _weights(D: Floats, k: int, index: NDArray[np.int32], weights: Floats) -> No
 
 
 def anchor_weights(X: Array, anchors: Array, k: int) -> Neighbors:
-    """The k nearest anchors of every row, nearest first, and their weights (Eq. 14); weights of a row sum to 1.
+    """The k nearest anchors of every row, nearest first, and their weights (Eq. 14).
 
     With d_(1) <= ... <= d_(k+1) the sorted squared distances, the r-th weight is
     (d_(k+1) - d_(r)) / (k d_(k+1) - sum_{r<=k} d_(r)); where all are equal (0/0 in print) it is 1/k.
@@ -154,19 +152,17 @@ def anchor_weights(X: Array, anchors: Array, k: int) -> Neighbors:
 
 def nearest_weights(D: Array, k: int) -> Neighbors:
     """Eq. 14 from the squared distances to all anchors."""
-    if not is_numpy(D):
+    if not isinstance(D, np.ndarray):
         return _nearest_weights_of_tensor(D, k)
-    index = np.empty((len(D), k), np.int32)
-    weights = np.empty((len(D), k), D.dtype)
+    index, weights = np.empty((len(D), k), np.int32), np.empty((len(D), k), D.dtype)
     _weights(D, k, index, weights)
     return index, weights
 
 
 def _nearest_weights_of_tensor(D: Array, k: int) -> Neighbors:
-    """Eq. 14 from distances in any array library; of equals at the limit it is 0, whichever of them are taken.
+    """The same in any array library. Anchors at the limit get the weight 0, so it does not matter which are taken.
 
-    Anchors at equal distances get the weight 0 at the limit, so it does not matter which of them are taken. If all
-    distances of a row are equal, the first anchors are taken, as in NumPy.
+    If all distances of a row are equal, the first anchors are taken, as in NumPy.
     """
     xp = namespace(D)
     d, index = nearest_columns(D, min(k + 1, D.shape[1]))
@@ -185,28 +181,21 @@ def to_sparse(neighbors: Neighbors, n_anchors: int) -> sp.csr_matrix:
     """Neighbor lists as an (n, P) sparse matrix."""
     index, weights = neighbors
     n, k = index.shape
-    pointers = np.arange(0, n * k + 1, k)
-    matrix = sp.csr_matrix((weights.ravel(), index.ravel(), pointers), shape=(n, n_anchors))
+    matrix = sp.csr_matrix((weights.ravel(), index.ravel(), np.arange(0, n * k + 1, k)), shape=(n, n_anchors))
     matrix.sort_indices()
     return matrix
 
 
 def hadamard(graphs: Sequence[sp.csr_matrix]) -> sp.csr_matrix:
     """Eq. 15: the entry-wise product. An edge survives only where every view has it, so rows can be empty."""
-    fused = graphs[0]
-    for graph in graphs[1:]:
-        fused = fused.multiply(graph)
-    fused = sp.csr_matrix(fused)
+    fused = sp.csr_matrix(reduce(lambda left, right: left.multiply(right), graphs))
     fused.eliminate_zeros()
     return fused
 
 
 def mean_graph(graphs: Sequence[sp.csr_matrix]) -> sp.csr_matrix:
     """The mean of the graphs: an edge of any view survives, so no row is empty and rows sum to 1."""
-    fused = graphs[0]
-    for graph in graphs[1:]:
-        fused = fused + graph
-    return sp.csr_matrix(fused / len(graphs))
+    return sp.csr_matrix(sum(graphs[1:], graphs[0]) / len(graphs))
 
 
 def fused_anchor_graph(
@@ -217,49 +206,40 @@ def fused_anchor_graph(
     combine: Callable[[Sequence[sp.csr_matrix]], sp.csr_matrix] = hadamard,
 ) -> sp.csr_matrix:
     """The paper's A (N x P, sparse): Hadamard product of the views' anchor graphs (or their mean), block by block."""
-    blocks = []
-    for rows in views.blocks(size):
-        graphs = [
-            to_sparse(anchor_weights(views.block(name, rows), anchors[name], k), len(anchors[name])) for name in views
-        ]
-        blocks.append(combine(graphs))
-    return sp.vstack(blocks, format="csr")
+
+    def graph(name: str, rows: slice) -> sp.csr_matrix:
+        return to_sparse(anchor_weights(views.block(name, rows), anchors[name], k), len(anchors[name]))
+
+    return sp.vstack([combine([graph(name, rows) for name in views]) for rows in views.blocks(size)], format="csr")
 
 
 def neighbor_graph(X: Array, anchors: Array, k: int, has_anchor: NDArray[np.bool_] | None = None) -> Array:
     """Dense (n, P) anchor graph of a block of rows; anchors that are missing in this view get no edges."""
     columns = None if has_anchor is None or has_anchor.all() else np.flatnonzero(has_anchor)
-    if columns is not None and not len(columns):  # present at no anchor: no edges
+    if columns is not None and not len(columns):
         return zeros((len(X), len(anchors)), X, precision(X))
     points = anchors if columns is None else take_rows(anchors, columns)
-    # A GPU is fast in single precision; the weights are continuous, so it hardly matters.
+    # Single precision is enough on a GPU, because the weights are continuous.
     dtype = precision(X) if is_accelerated(X) else "float64"
     index, weights = nearest_weights(squared_distances(cast(X, dtype), cast(points, dtype)), min(k, len(points)))
     if columns is not None:
         index = to_device_of(columns, X)[index]
-    shape = len(X), len(anchors)
-    if is_numpy(X):
-        graph = np.zeros(shape, X.dtype)
-        np.put_along_axis(graph, index, weights.astype(X.dtype), axis=1)
-        return graph
-    return put_rows(shape, index, cast(weights, precision(X)))
+    return put_rows((len(X), len(anchors)), index, cast(weights, precision(X)))
 
 
 FUSIONS = ("mean", "hadamard")
 
 
 def fuse(graphs: Sequence[Array], present: Sequence[Array | None], weights: Sequence[float], fusion: str) -> Array:
-    """One graph from the views' graphs, over the views in which each row is present (None: in all rows).
+    """One graph from the graphs of the views, over the views in which each row is present (None: in all rows).
 
-    mean : weighted mean; no row is ever empty
-    hadamard : product (Eq. 15) scaled to row sum 1; the mean where the product is empty
+    It is their weighted mean, or their product (Eq. 15) scaled to row sum 1, with the mean where the product is empty.
     """
     xp = namespace(graphs[0])
     ones = xp.ones_like(graphs[0][:, :1])
     masks = [ones if mask is None else cast(mask, precision(ones))[:, None] for mask in present]
     total = xp.clip(sum(w * mask for w, mask in zip(weights, masks, strict=True)), 1e-12, None)
-    shares = [w * mask / total for w, mask in zip(weights, masks, strict=True)]
-    mean = sum(share * graph for share, graph in zip(shares, graphs, strict=True))
+    mean = sum(w * mask / total * graph for w, mask, graph in zip(weights, masks, graphs, strict=True))
     if fusion == "mean":
         return mean
     product = ones

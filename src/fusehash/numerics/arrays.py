@@ -1,7 +1,6 @@
 """One code path for NumPy, PyTorch and CuPy: which library an array belongs to, and the few steps that differ.
 
-Numerics ask `namespace(X)` for the array library of their input and compute with it, on its device; NumPy input takes
-compiled fast paths. All arrays of a model are NumPy (`host`) and are copied to a device when they are used there.
+Numerics compute with the library of their input, on its device. All arrays of a model are NumPy (`host`).
 """
 
 from __future__ import annotations
@@ -26,11 +25,6 @@ Floats = NDArray[np.float64]
 T = TypeVar("T")
 HOST = "cpu"  # the device of NumPy arrays
 BLOCK_ROWS = 2048  # rows that are worked on at a time
-
-
-def is_numpy(array: Array) -> bool:
-    """Whether the compiled fast paths can take it."""
-    return isinstance(array, np.ndarray)
 
 
 def is_foreign(array: Array) -> bool:
@@ -76,11 +70,6 @@ def precision(array: Array) -> str:
     return str(array.dtype).rsplit(".", 1)[-1]
 
 
-def real(array: Array) -> Array:
-    """A matrix in double precision; products of blocks may then be taken in single."""
-    return cast(array, "float64")
-
-
 def host(array: Array) -> np.ndarray[Any, Any]:
     """The array as a NumPy array."""
     if isinstance(array, np.ndarray):
@@ -104,8 +93,7 @@ def to_device_of(array: np.ndarray[Any, Any], other: Array) -> Array:
     """A NumPy array copied to the library and device of another array."""
     if isinstance(other, np.ndarray):
         return array
-    xp = namespace(other)
-    return xp.asarray(np.ascontiguousarray(array), device=other.device)
+    return namespace(other).asarray(np.ascontiguousarray(array), device=other.device)
 
 
 def to_device(array: np.ndarray[Any, Any], device: str) -> Array:
@@ -119,19 +107,18 @@ def import_library(name: str, device: str) -> Any:
     try:
         return import_module(name)
     except ImportError:
-        raise DataError(
-            f"device={device!r} needs {name}, which is not installed: pip install 'fusehash[gpu]'."
-        ) from None
+        message = f"device={device!r} needs {name}, which is not installed: pip install 'fusehash[gpu]'."
+        raise DataError(message) from None
 
 
 def check_device(device: str) -> None:
     """Raise unless arrays can be copied to a device."""
-    library = import_library("cupy" if device.startswith("cupy") else "torch", device)
+    library = import_library("cupy" if device.startswith("cupy") else "torch", device).__name__
     try:
         to_device(np.zeros(1), device)
     except Exception as error:  # every library has errors of its own
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DataError(f"device={device!r} must be there for {library.__name__}. It says: {reason}") from None
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise DataError(f"device={device!r} must be there for {library}. It says: {reason}") from None
 
 
 def load_linear_algebra(like: Array) -> None:
@@ -150,10 +137,10 @@ def zeros(shape: tuple[int, ...], like: Array, dtype: str = "float64") -> Array:
 
 def take_rows(array: Array, rows: Any) -> Array:
     """Rows by a slice or by an index on the host."""
-    if isinstance(rows, slice) and (rows.step or 1) < 0 and is_foreign(array):
-        rows = np.arange(*rows.indices(len(array)))
-    if isinstance(rows, slice) or not is_foreign(array):
+    if not is_foreign(array) or (isinstance(rows, slice) and (rows.step or 1) > 0):
         return array[rows]
+    if isinstance(rows, slice):  # tensors have no negative steps
+        rows = np.arange(*rows.indices(len(array)))
     index = np.asarray(rows)
     return array[to_device_of(np.flatnonzero(index) if index.dtype == bool else index.astype(np.int64), array)]
 
@@ -174,6 +161,11 @@ def clip_at_zero(X: Array) -> Array:
     return X.clamp_(min=0.0) if hasattr(X, "clamp_") else namespace(X).clip(X, 0.0, None)
 
 
+def mask_rows(X: Array, seen: Array) -> Array:
+    """The rows of X where `seen` is true, and zeros in the others."""
+    return namespace(X).where(seen[:, None], X, zeros((1, 1), X, precision(X)))
+
+
 def squares(X: Array) -> Array:
     """||x||^2 of every row."""
     return dots(X, X)
@@ -184,9 +176,6 @@ def dots(X: Array, Y: Array) -> Array:
     if isinstance(X, np.ndarray):
         return np.einsum("ij,ij->i", X, Y)
     return namespace(X).linalg.vecdot(X, Y, axis=1)
-
-
-# -- linear algebra that is not in the Array API, or is faster in SciPy ---------------------------------------------
 
 
 def cholesky(A: Array) -> Array:
@@ -256,9 +245,6 @@ def put_rows(shape: tuple[int, int], columns: Array, values: Array) -> Array:
     xp = namespace(values)
     matrix[xp.arange(shape[0])[:, None], columns] = values
     return matrix
-
-
-# -- whole models ----------------------------------------------------------------------------------------------------
 
 
 def convert(value: T, change: Callable[[Array], Array]) -> T:

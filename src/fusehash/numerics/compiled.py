@@ -1,7 +1,7 @@
 """numba functions whose machine code is kept on disk where possible, and that also work where it is not.
 
-numba needs up to 3 s to compile a kernel and keeps the result next to the source file or in the user's cache folder. A
-folder that is missing, read-only or full, or a damaged file in it, costs that time again and nothing else.
+numba takes up to 3 s to compile a kernel and keeps it next to the source file or in the user's cache folder. If that
+folder is missing, read-only, full or damaged, the kernel is compiled again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def compiled(*, keep: bool = True, **options: Any) -> Callable[[Callable[..., An
         if keep:
             try:
                 dispatcher._cache = _MachineCodeCache(function)
-            except RuntimeError as error:  # numba knows no folder that it could use
+            except RuntimeError as error:  # there is no folder that numba could use
                 logger.info("%s is compiled again in every process: %s", function.__name__, error)
         return dispatcher
 

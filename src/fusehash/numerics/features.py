@@ -2,17 +2,15 @@
 
 A preparation treats four kinds of features, so that you pass them as they are:
 
-    histogram   rows of non-negative numbers with (nearly) equal sums: square root, so that Euclidean distance is
-                Hellinger distance
+    histogram   non-negative rows with (nearly) equal sums: square root, so that distance is Hellinger distance
     bag         non-negative and mostly zero (0/1 tags, counts, tf-idf): square root, rows scaled to unit length
-    embedding   rows of (nearly) equal length (CLIP, normalized features), or columns in order of their size (principal
-                components, LSA): centered, all columns divided by one number. Their relative sizes are information, and
-                a column that hardly varies must not be scaled up: it would dominate new items, such as short queries
+    embedding   rows of (nearly) equal length (CLIP), or columns in order of their size (principal components, LSA):
+                centered, all columns divided by one number, because their relative sizes are information
     dense       anything else: every column to mean 0 and variance 1; constant columns vanish
 
 Views wider than `MAX_WIDTH` are then cut to their leading principal components, learned from a sample of rows.
 
-A feature map is linear, or RBF similarities to anchors t_j, which makes a linear method a kernel method:
+A feature map is linear, or RBF similarities to anchors t_j:
 
     phi_j(x) = exp(-||x - t_j||^2 / (width * s)),    s the median squared distance of items to anchors
 """
@@ -26,20 +24,9 @@ import numpy as np
 
 from fusehash.files import storable
 from fusehash.numerics.anchors import squared_distances
-from fusehash.numerics.arrays import (
-    Array,
-    cast,
-    dots,
-    host,
-    namespace,
-    precision,
-    squares,
-    take_rows,
-    to_device_of,
-    top_eigh,
-    zeros,
-)
+from fusehash.numerics.arrays import Array, cast, host, namespace, precision, squares, take_rows, to_device_of, top_eigh
 
+Rng = np.random.Generator
 MAPS = ("linear", "rbf")
 MAX_WIDTH = 512
 EXACT_SIDE = 1200
@@ -100,7 +87,7 @@ def transformed(block: Array, kind: str) -> Array:
     rooted = xp.sqrt(xp.clip(block, 0.0, None))
     if kind == "histogram":
         return rooted
-    norms = xp.sqrt(dots(rooted, rooted))[:, None]
+    norms = xp.sqrt(squares(rooted))[:, None]
     return rooted / xp.where(norms > 0, norms, xp.ones_like(norms))
 
 
@@ -150,6 +137,15 @@ def leading_components(centered: Array, width: int) -> Array:
     return centered.T @ (U[:, keep] / xp.sqrt(w[keep]))
 
 
+def rbf_features(X: Array, anchors: Array, bandwidth: float) -> Array:
+    """exp(-||x - t_j||^2 / bandwidth) of every row x and anchor t_j; X itself if the bandwidth is 0."""
+    if not bandwidth:
+        return X
+    D = squared_distances(X, anchors)
+    D *= float(-1.0 / bandwidth)
+    return np.exp(D, out=D) if isinstance(D, np.ndarray) else namespace(D).exp(D)
+
+
 @storable
 @dataclass(frozen=True)
 class FeatureMap:
@@ -161,17 +157,11 @@ class FeatureMap:
 
     @classmethod
     def learn(
-        cls,
-        preparation: Preparation,
-        prepared: Array,
-        kind: str,
-        width: float,
-        n_anchors: int,
-        rng: np.random.Generator,
+        cls, preparation: Preparation, prepared: Array, kind: str, width: float, n_anchors: int, rng: Rng
     ) -> FeatureMap:
         """Anchors from a prepared sample, and the bandwidth relative to its median distance."""
         if kind == "linear":
-            return cls(preparation, zeros((0, prepared.shape[1]), prepared, precision(prepared)), 0.0)
+            return cls(preparation, take_rows(prepared, []), 0.0)
         count = max(min(n_anchors, len(prepared) // 2), 1)
         anchors = take_rows(prepared, np.sort(rng.choice(len(prepared), count, replace=False)))
         median = median_of(squared_distances(prepared[: min(len(prepared), 2000)], anchors))
@@ -188,9 +178,7 @@ class FeatureMap:
 
     def of_prepared(self, X: Array) -> Array:
         """Features of rows that are prepared already."""
-        if not self.bandwidth:
-            return X
-        return namespace(X).exp(squared_distances(X, self.anchors) * float(-1.0 / self.bandwidth))
+        return rbf_features(X, self.anchors, self.bandwidth)
 
     def __call__(self, block: Array) -> Array:
         """Features of raw rows."""
@@ -201,7 +189,6 @@ def median_of(D: Array) -> float:
     """The median entry; of a large matrix on a device only the entry itself travels."""
     if isinstance(D, np.ndarray):
         return float(np.median(D))
-    xp = namespace(D)
-    ordered = xp.sort(xp.reshape(D, (-1,)))
-    middle = ordered.shape[0] // 2
-    return float(ordered[middle] if ordered.shape[0] % 2 else (ordered[middle - 1] + ordered[middle]) / 2)
+    ordered = namespace(D).sort(namespace(D).reshape(D, (-1,)))
+    middle = len(ordered) // 2
+    return float(ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2)

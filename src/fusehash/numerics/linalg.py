@@ -1,8 +1,4 @@
-"""Mergeable sums over row blocks, and the top of a symmetric spectrum.
-
-FuseHash and AGSFH use the data only through sums over rows (means, Gram matrices), so blocks can come in any order,
-from disk or from other machines, and their sums can be merged.
-"""
+"""Centered Gram matrices that can be merged, the top of a symmetric spectrum, and ridge regression."""
 
 from __future__ import annotations
 
@@ -21,7 +17,6 @@ from fusehash.numerics.arrays import (
     cholesky,
     host,
     is_accelerated,
-    is_numpy,
     namespace,
     solve_lower,
     squares,
@@ -31,8 +26,7 @@ from fusehash.numerics.arrays import (
     zeros,
 )
 
-# Of approximate eigenpairs: residual relative to the eigenvalue.
-MAX_RESIDUAL = 0.1
+MAX_RESIDUAL = 0.1  # of approximate eigenpairs, relative to the eigenvalue
 
 
 @dataclass
@@ -51,28 +45,26 @@ class CenteredGram:
 
     def add(self, X: Array, dtype: str = "float64") -> None:
         """Take in a block of rows; products are taken in `dtype` and summed in double precision."""
-        if len(X) == 0:
-            return
-        X = cast(X, "float64")
-        mean = namespace(X).mean(X, axis=0)
-        centered = cast(X - mean, dtype)
-        self._merge(len(X), mean, cast(centered.T @ centered, "float64"))
+        if len(X):
+            X = cast(X, "float64")
+            mean = namespace(X).mean(X, axis=0)
+            centered = cast(X - mean, dtype)
+            self.__iadd__(CenteredGram(self.n_features, len(X), mean, cast(centered.T @ centered, "float64")))
 
-    def merge(self, other: CenteredGram) -> None:
+    def __iadd__(self, other: CenteredGram) -> CenteredGram:
         """Take in the sums of other rows."""
-        if other.count:
-            self._merge(other.count, other.mean, other.gram)
-
-    def _merge(self, count: int, mean: Array, gram: Array) -> None:
+        if other.count == 0:
+            return self
         if self.count == 0:
-            self.count, self.mean, self.gram = count, mean, gram
-            return
-        total = self.count + count
-        shift = mean - self.mean
-        self.gram = self.gram + gram
-        self.gram += shift[:, None] * shift * (self.count * count / total)
-        self.mean = self.mean + shift * (count / total)
+            self.count, self.mean, self.gram = other.count, other.mean, other.gram
+            return self
+        total, shift = self.count + other.count, other.mean - self.mean
+        with np.errstate(over="ignore", invalid="ignore"):  # for the caller to check
+            self.gram = self.gram + other.gram
+            self.gram += shift[:, None] * shift * (self.count * other.count / total)
+            self.mean = self.mean + shift * (other.count / total)
         self.count = total
+        return self
 
     @property
     def variance(self) -> Array:
@@ -103,7 +95,7 @@ def top_eigenpairs(
     """
     n = len(G)
     r = min(r, n)
-    if not is_numpy(G):  # a device solves it densely in milliseconds
+    if not isinstance(G, np.ndarray):  # a device solves it densely in milliseconds
         return top_eigh((G + G.T) / 2, r)
     size = float(np.abs(G).max())
     rounds = min(max_rounds, n**3 // (10 * n * n * r + 100 * r**3))  # as many as cost less than the dense solver
@@ -118,9 +110,9 @@ def top_eigenpairs(
 
 
 def _is_top(G: Floats, w: Floats, V: Floats, slack: float) -> bool:
-    """Whether no eigenvalue of G beside the eigenpairs (w, V) exceeds the least of w by more than `slack`.
+    """Whether no eigenvalue of G other than those of (w, V) exceeds the least of w by more than `slack`.
 
-    With V's own eigenvalues moved down to that least, G must stay below it: a Cholesky factorization tells.
+    With w moved down to that least, G must stay below it: a Cholesky factorization shows whether it does.
     """
     gap = (V * (w - w[-1])) @ V.T - G
     gap[np.diag_indices_from(gap)] += w[-1] + slack
@@ -134,11 +126,9 @@ def _is_top(G: Floats, w: Floats, V: Floats, slack: float) -> bool:
 def leading_eigenpairs(G: Array, r: int, *, n_rounds: int = 3, degree: int = 8) -> tuple[Array, Array]:
     """Nearly the r largest eigenpairs (descending) of a positive semi-definite matrix, much faster than exactly.
 
-    Subspace iteration with a Chebyshev filter (Zhou and Saad 2007), mostly in single precision: the polynomial is
-    small below the least Ritz value of a slightly larger block and grows fast above it, so the leading pairs are
-    accurate and only the last ones, whose eigenvalues hardly differ from the unwanted ones, may be mixed with those.
-    Where the spectrum falls so steeply that its top drowns the rest (few features, few different rows), the filter is
-    run in double precision, and where that is not enough either the dense solver is used.
+    Subspace iteration with a Chebyshev filter (Zhou and Saad 2007): the polynomial is small below the least Ritz value
+    of a slightly larger block and grows fast above it, so that only the last pairs may be inaccurate. If the spectrum
+    falls too steeply for single precision, it is run in double; if that is not enough, the dense solver is used.
     """
     n, block = len(G), r + max(16, r // 8)
     if n < 5 * block:
@@ -148,7 +138,7 @@ def leading_eigenpairs(G: Array, r: int, *, n_rounds: int = 3, degree: int = 8) 
         V = _filtered(G, block, dtype, n_rounds, degree)
         if V is None:
             continue
-        # The last step in double precision: eigenvectors of near equal eigenvalues are told apart as far as can be.
+        # The last step in double precision separates eigenvectors of nearly equal eigenvalues as far as possible.
         V = xp.linalg.qr(cast(V, "float64"))[0]
         image = G @ V
         w, Q = top_eigh(V.T @ image, r)
@@ -189,13 +179,9 @@ def _nearly_solves(w: Array, V: Array, image: Array) -> bool:
 
 
 def ridge_solver(gram: Array, ridge: float) -> Array:
-    """Cholesky factor of gram + ridge * (mean diagonal) I; a relative ridge, so units do not matter.
-
-    It is never below rounding, so that dependent features have a solution too: where sums of single precision leave
-    the matrix indefinite, it is raised until it is not.
-    """
+    """Cholesky factor of gram + ridge * (mean diagonal) I; a ridge that is too small is raised."""
     scale = trace(gram) / len(gram)
-    ridge = max(ridge, 1e-14 * len(gram))
+    ridge = max(ridge, 1e-14 * len(gram))  # never below rounding, so that dependent features have a solution too
     try:
         return cholesky(gram + identity(gram) * (ridge * scale if scale > 0 else 1.0))
     except LinAlgError:
@@ -214,7 +200,7 @@ def identity(A: Array) -> Array:
 
 
 def damped_solver(gram: Floats, ridge: float) -> Floats:
-    """Cholesky factor of gram + ridge I: a ridge in units of the features, raised where rounding asks for it."""
+    """Cholesky factor of gram + ridge I."""
     return ridge_solver(gram, ridge / (trace(gram) / max(len(gram), 1) or 1.0))
 
 
@@ -225,7 +211,7 @@ def solve_damped(gram: Floats, ridge: float, rhs: Floats) -> Floats:
 
 def solve_ridge(factor: Array, rhs: Array) -> Array:
     """(gram + ridge I)^-1 rhs from the factor of `ridge_solver`."""
-    if is_numpy(factor):
+    if isinstance(factor, np.ndarray):
         return cho_solve((factor, True), rhs, check_finite=False)
     return solve_lower(factor, solve_lower(factor, rhs), transposed=True)
 
@@ -233,4 +219,4 @@ def solve_ridge(factor: Array, rhs: Array) -> Array:
 def whitening(gram: Array, ridge: float) -> Array:
     """The matrix T with T'(gram + ridge * mean diagonal I)T = I, so that X T has white columns."""
     T = solve_lower(ridge_solver(gram, ridge), identity(gram)).T
-    return np.ascontiguousarray(T) if is_numpy(T) else T
+    return np.ascontiguousarray(T) if isinstance(T, np.ndarray) else T

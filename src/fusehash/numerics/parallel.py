@@ -1,8 +1,7 @@
 """Row blocks on several threads, with results that do not depend on how many.
 
-Each block is worked on by one thread, with BLAS held to one thread inside: BLAS threads that spin beside ours cost
-more than they give, and a product computed by one thread is the same product whatever the machine. Results come back
-in the order of the blocks, so sums over them are always added in the same order.
+Each block is worked on by one thread, with one BLAS thread inside, so that products do not depend on the number of
+cores. Results come back in the order of the blocks, so that sums over them are always added in the same order.
 """
 
 from __future__ import annotations
@@ -17,10 +16,8 @@ from contextlib import AbstractContextManager
 from functools import lru_cache
 from typing import Any, TypeVar
 
-Block = TypeVar("Block")
-Result = TypeVar("Result")
-
-
+T = TypeVar("T")
+R = TypeVar("R")
 _here = threading.local()  # `is_worker`: this thread is one of several that share the cores
 
 
@@ -36,7 +33,7 @@ def n_cores() -> int:
 
 @lru_cache(maxsize=1)
 def _blas(n_modules: int) -> Any:
-    """The BLAS libraries of this process; looking for them costs milliseconds, so it is done when modules have come."""
+    """The BLAS libraries of this process; to look for them takes milliseconds, so only if modules were imported."""
     import scipy.linalg  # noqa: F401  (brings its own BLAS, which must be there to be found)
     from threadpoolctl import ThreadpoolController
 
@@ -45,17 +42,10 @@ def _blas(n_modules: int) -> Any:
 
 def one_blas_thread() -> AbstractContextManager[Any]:
     """Hold BLAS to one thread inside a `with` block."""
-    limit: AbstractContextManager[Any] = _blas(len(sys.modules)).limit(limits=1, user_api="blas")
-    return limit
+    return _blas(len(sys.modules)).limit(limits=1, user_api="blas")
 
 
-def _become_worker() -> None:
-    _here.is_worker = True
-
-
-def map_blocks(
-    work: Callable[[Block], Result], blocks: Iterable[Block], n_threads: int | None = None
-) -> Iterator[Result]:
+def map_blocks(work: Callable[[T], R], blocks: Iterable[T], n_threads: int | None = None) -> Iterator[R]:
     """Yield work(block) for every block, in order; at most two results per thread are held at a time."""
     n_threads = n_threads or n_cores()
     with one_blas_thread():
@@ -63,8 +53,8 @@ def map_blocks(
             for block in blocks:
                 yield work(block)
             return
-        with ThreadPoolExecutor(n_threads, initializer=_become_worker) as pool:
-            waiting: deque[Future[Result]] = deque()
+        with ThreadPoolExecutor(n_threads, initializer=setattr, initargs=(_here, "is_worker", True)) as pool:
+            waiting: deque[Future[R]] = deque()
             try:
                 for block in blocks:
                     waiting.append(pool.submit(work, block))

@@ -31,9 +31,8 @@ def learned_rotation(Y: Array, start: Array, n_steps: int, softness: float = 0.0
     """ITQ (Gong and Lazebnik 2011): the rotation R that brings Y R close to its own signs, from a starting rotation.
 
     Each step raises sum |Y R|: B = sgn(Y R), then R from the polar factor of Y'B. With `softness` c the sign is
-    replaced by a ramp, B = clip(Y R / (c mean |Y R0|), -1, 1), and each step raises the Huber function of Y R instead.
-    Near zero the signs are noise that plain ITQ follows: two runs on data that differ in the seventh digit end .05 of
-    their bits apart. The ramp keeps them together and ends with a larger sum |Y R| too (docs/study.md).
+    replaced by a ramp, B = clip(Y R / (c mean |Y R0|), -1, 1): signs near zero are noise that plain ITQ follows, and
+    with the ramp rounding errors change fewer bits (docs/study.md).
     """
     xp, R = namespace(Y), start
     width = softness * float(xp.mean(xp.abs(Y @ R))) if softness else 0.0

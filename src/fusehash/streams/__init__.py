@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-
 from fusehash import views
 from fusehash.streams.blocks import is_block_stream, open_blocks
-from fusehash.streams.formats import is_view_path, open_view
+from fusehash.streams.formats import active_client, is_view_path, open_view
 from fusehash.streams.row_passes import RowPasses
-from fusehash.streams.stored import StoredMatrix
+from fusehash.streams.stored import StoredMatrix, is_reachable
 from fusehash.streams.writers import NpyWriter
 from fusehash.views import PairedViews
 
@@ -23,19 +21,17 @@ __all__ = [
     "passes_over",
 ]
 
-views.register_openers(open_view, open_blocks, is_block_stream)
+views.OPENERS.update(view=open_view, blocks=open_blocks, is_stream=is_block_stream)
 
 
 def passes_over(views: PairedViews, n_threads: int | None = None, device: str | None = None) -> RowPasses:
-    """Passes over the rows: by the dask cluster that this process is connected to if it can reach them, else here.
+    """Passes over the rows: by the dask cluster that this process is connected to, or in this process.
 
-    Workers can reach files (under the same paths) and dask arrays. Arrays in memory, temporary copies, cuts of stored
-    views and everything with a `device` stay in this process.
+    Workers read files (under the same paths) and dask arrays. With anything else, or a `device`, it is this process.
     """
-    if device is None and "distributed" in sys.modules:  # imported by everyone who has a client
-        from fusehash.streams import cluster
+    client = active_client() if device is None else None
+    if client is not None and all(is_reachable(view) for view in views.values()):
+        from fusehash.streams.cluster import ClusterPasses
 
-        client = cluster.active_client()
-        if client is not None and all(cluster.is_reachable(view) for view in views.values()):
-            return cluster.ClusterPasses(client, views, n_threads)
+        return ClusterPasses(client, views, n_threads)
     return RowPasses(views, n_threads, device)

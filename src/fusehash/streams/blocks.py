@@ -15,6 +15,7 @@ from fusehash.errors import DataError
 from fusehash.numerics.arrays import host, unmasked
 from fusehash.streams.formats import spool
 from fusehash.streams.stored import Matrix, StoredMatrix, check_dtype
+from fusehash.views import check_paired
 
 SOURCE = "The stream of blocks"
 
@@ -33,15 +34,14 @@ def is_block_stream(source: Any) -> bool:
 def open_blocks(source: Any) -> dict[str, StoredMatrix]:
     """Open the views of a stream of paired blocks.
 
-    The stream is read once, to a temporary folder with one `.npy` file per view. The folder is removed with the last
-    of the views; set the environment variable TMPDIR to choose its disk.
+    The stream is copied to a temporary folder with one `.npy` file per view, which is removed with the last of the
+    views. Set the environment variable TMPDIR to choose its disk.
 
     Parameters
     ----------
     source : iterable, or function that returns one
-        Yields blocks. A block is a mapping from name to (rows, d) matrix, dense or scipy.sparse, or a tuple of
-        matrices (named "view0", "view1", ...). Blocks may differ in their number of rows, and a block may be a buffer
-        that you fill again for the next one.
+        Yields blocks: mappings from name to (rows, d) matrix, dense or scipy.sparse, or tuples of matrices (named
+        "view0", "view1", ...). They may differ in their number of rows, and you may fill one buffer again and again.
 
     Returns
     -------
@@ -81,13 +81,10 @@ def _named_blocks(source: Any) -> Iterator[dict[str, Matrix]]:
         widths = widths or block_widths
         if block_widths != widths:
             raise DataError(f"{SOURCE} must give blocks of {widths} features. Got {block_widths} at row {row}.")
-        n_rows = {name: len(part) for name, part in block.items()}
-        if len(set(n_rows.values())) > 1:
-            listed = ", ".join(f"'{name}' has {n}" for name, n in n_rows.items())
-            raise DataError(f"Rows of a block must pair one to one. Got different numbers at row {row}: {listed}.")
-        if next(iter(n_rows.values())):
+        n_rows = check_paired(block, "a block", f"at row {row}")
+        if n_rows:
             yield {name: block[name] for name in widths}
-        row += next(iter(n_rows.values()))
+        row += n_rows
 
 
 def _named_block(block: Any, row: int) -> dict[str, Matrix]:
@@ -96,9 +93,8 @@ def _named_block(block: Any, row: int) -> dict[str, Matrix]:
     elif isinstance(block, Sequence) and not isinstance(block, str | bytes):
         parts = {f"view{i}": part for i, part in enumerate(block)}
     else:
-        raise DataError(
-            f"{SOURCE} must give mappings from name to matrix, or tuples. Got {type(block).__name__} at row {row}."
-        )
+        kind = type(block).__name__
+        raise DataError(f"{SOURCE} must give mappings from name to matrix, or tuples. Got {kind} at row {row}.")
     if not parts or not all(isinstance(name, str) and name for name in parts):
         raise DataError(f"{SOURCE} must give blocks with named views. Got the names {list(parts)} at row {row}.")
     return {name: _dense(part, name, row) for name, part in parts.items()}

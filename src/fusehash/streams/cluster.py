@@ -1,21 +1,17 @@
 """Passes over the rows by the workers of a Dask cluster.
 
-The rows are cut into partitions. A task passes over one partition in the same blocks as a pass in this process. Sums
-are added pairwise by the workers, neighbor with neighbor, so that one small result comes back; arrays per row come back
-partition by partition. Where partitions begin depends on the data alone, so the codes do not depend on the workers.
-
-A worker gets the work (small matrices), the paths of the views, and per partition the rows of `given`. It reads the
-rows itself, or has chunks of a dask array. Tasks change nothing, so others repeat the tasks of a worker that dies.
+A task passes over one partition of the rows in the same blocks as a pass in this process. It gets the work (small
+matrices), the paths of the views or chunks of dask arrays, and its rows of `given`. Sums are added pairwise by the
+workers, neighbor with neighbor; arrays per row come back partition by partition. Where partitions begin depends on the
+data alone, so the codes do not depend on the workers. Tasks change nothing, so they can be repeated if a worker dies.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
-from itertools import chain
+from dataclasses import dataclass
 from math import lcm
 from typing import Any
 
@@ -23,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fusehash.errors import DataError
-from fusehash.numerics.arrays import Array
-from fusehash.numerics.parallel import map_blocks
+from fusehash.numerics.arrays import Array, mask_rows
+from fusehash.numerics.parallel import map_blocks, one_blas_thread
 from fusehash.streams.formats import dense_chunk
-from fusehash.streams.row_passes import Block, PerRow, Result, RowPasses, Total, Work, concat
+from fusehash.streams.row_passes import Block, PerRow, Result, RowPasses, Work, add_up, cut
 from fusehash.streams.stored import Recipe, RowReader, StoredMatrix
 from fusehash.views import BLOCK_ROWS, PairedViews, to_dense
 
@@ -40,76 +36,45 @@ Pieces = dict[str, Any]
 Files = dict[str, Recipe | None]  # in the order of the views; None: a dask array
 
 
-def active_client() -> Any:
-    """The client of a dask cluster that this process has opened, or None."""
-    try:
-        client = sys.modules["distributed"].default_client()
-    except (KeyError, ValueError, AttributeError):
-        return None
-    return None if client.asynchronous or client.status in ("closing", "closed") else client
-
-
-def is_reachable(view: Any) -> bool:
-    """Whether other machines can read a view: a file that is not temporary, or a dask array."""
-    is_whole = isinstance(view, StoredMatrix) and view.selection is None
-    return is_whole and (view.is_shared or view.dask_array is not None)
-
-
 class ClusterPasses(RowPasses):
-    """Passes over stored views by the workers of a cluster.
+    """Passes over stored views by the workers of a cluster, which can reach every view.
 
-    Parameters
-    ----------
-    client : distributed.Client
-    views : PairedViews
-        Every view is reachable for the workers.
-    n_threads : int, optional
-        For what is done in this process (work on small samples).
+    `n_threads` is for what is done in this process (work on small samples).
     """
 
     def __init__(self, client: Any, views: PairedViews, n_threads: int | None = None) -> None:
         super().__init__(views, n_threads)
         self._client = client
         self._files = {name: None if view.dask_array is not None else view.__reduce__() for name, view in views.items()}
-        self._spans: dict[int, list[Span]] = {}
-        self._pieces: dict[int, list[Pieces]] = {}
-
-    # -- passes --------------------------------------------------------------------------------------------------
+        self._partitions: dict[int, list[tuple[Pieces, Span]]] = {}  # by rows per block
 
     def take(self, name: str, rows: NDArray[np.intp]) -> Array:
-        dense = to_dense(self._read([name], rows)[name])
-        mask = self.views.present.get(name)
-        return dense if mask is None else np.where(mask[rows][:, None], dense, 0.0)
+        dense, mask = to_dense(self._read([name], rows)[name]), self.views.present.get(name)
+        return dense if mask is None else mask_rows(dense, mask[rows])
 
     def _gather(self, rows: NDArray[np.intp]) -> dict[str, Any]:
         return self._read(self.names, rows)
 
     def each(self, work: Callable[..., Result], blocks: Iterable[slice]) -> Iterator[Result]:
         blocks = list(blocks)
-        size = max((rows.stop - rows.start for rows in blocks), default=1)
-        spans = self._partitions(size)
-        owners = np.searchsorted([span.start for span in spans], [rows.start for rows in blocks], side="right") - 1
-        if any(rows.stop > spans[k].stop for rows, k in zip(blocks, owners, strict=True)):
+        partitions = self.partitions(max((rows.stop - rows.start for rows in blocks), default=1))
+        owners = [partitions[rows.start // partitions[0][1].stop] for rows in blocks]
+        if any(rows.stop > span.stop for rows, (_, span) in zip(blocks, owners, strict=True)):
             return super().each(work, blocks)  # cut in another way than `blocks` cuts
-        by_owner: dict[int, list[slice]] = {}
-        for rows, k in zip(blocks, owners.tolist(), strict=True):
-            by_owner.setdefault(k, []).append(rows)
 
         def tasks(delayed: Any, work: Any, files: Any) -> list[Any]:
-            return [delayed(work_on_each)(work, files, *self._source(size, k), some) for k, some in by_owner.items()]
+            return [delayed(work_on)(work, files, *part, rows) for part, rows in zip(owners, blocks, strict=True)]
 
-        results = chain(*self._compute(tasks, work))
-        by_start = dict(zip((rows.start for some in by_owner.values() for rows in some), results, strict=True))
-        return iter([by_start[rows.start] for rows in blocks])
+        return iter(self._compute(tasks, work))
 
     def total(self, work: Work, size: int, given: Sequence[Array] = ()) -> tuple[PerRow | None, Any]:
         size = self.rows_per_block(size)
 
         def tasks(delayed: Any, work: Any, files: Any) -> list[Any]:
             per_row, sums = [], []
-            for k, span in enumerate(self._partitions(size)):
+            for pieces, span in self.partitions(size):
                 rows = [array[span.start : span.stop] for array in given]
-                arrays, part = delayed(pass_over, nout=2)(work, files, *self._source(size, k), rows)
+                arrays, part = delayed(pass_over, nout=2)(work, files, pieces, span, rows)
                 per_row.append(arrays)
                 sums.append(part)
             while len(sums) > 1:  # a tree: neighbors, then neighbors of those
@@ -118,35 +83,38 @@ class ClusterPasses(RowPasses):
             return [*per_row, *sums]
 
         *per_row, sums = self._compute(tasks, work)
-        if any(arrays is None for arrays in per_row):
-            return None, sums
-        return tuple(concat(column) for column in zip(*per_row, strict=True)), sums
+        return add_up((arrays, None) for arrays in per_row)[0], sums
 
     def _read(self, names: list[str], rows: NDArray[np.intp]) -> dict[str, Any]:
         """Some rows of some views as they are stored, read by the workers."""
         ordered, back = np.unique(rows, return_inverse=True)
-        size = self.rows_per_block(BLOCK_ROWS)
-        parts = [ordered[slice(*np.searchsorted(ordered, (span.start, span.stop)))] for span in self._partitions(size)]
+        partitions = self.partitions(self.rows_per_block(BLOCK_ROWS))
+        parts = np.split(ordered, np.searchsorted(ordered, [span.start for _, span in partitions[1:]]))
 
         def tasks(delayed: Any, names: Any, files: Any) -> list[Any]:
-            return [
-                delayed(take_from)(names, files, *self._source(size, k), some)
-                for k, some in enumerate(parts)
-                if len(some)
-            ]
+            some = [(source, part) for source, part in zip(partitions, parts, strict=True) if len(part)]
+            return [delayed(take_from)(names, files, *source, part) for source, part in some]
 
         blocks = self._compute(tasks, names)
         return {name: np.concatenate([block[name] for block in blocks])[back] for name in names}
 
-    # -- partitions ----------------------------------------------------------------------------------------------
-
-    def _partitions(self, size: int) -> list[Span]:
-        """Where the partitions of passes in blocks of `size` rows begin and end; always between two blocks."""
-        if size not in self._spans:
-            step = self._rows_per_partition(size)
-            starts = range(0, self.n_rows, step)
-            self._spans[size] = [Span(start, min(start + step, self.n_rows), size) for start in starts]
-        return self._spans[size]
+    def partitions(self, size: int) -> list[tuple[Pieces, Span]]:
+        """Partitions for passes in blocks of `size` rows, which end between two blocks; dask arrays are cut lazily."""
+        if size not in self._partitions:
+            cuts = cut(0, self.n_rows, self._rows_per_partition(size))
+            masks = self.views.present.items()
+            spans = [Span(rows.start, rows.stop, size, {name: mask[rows] for name, mask in masks}) for rows in cuts]
+            pieces: list[Pieces] = [{} for _ in spans]
+            for name, view in self.views.items():
+                if (array := view.dask_array) is not None:
+                    chunks = tuple(rows.stop - rows.start for rows in cuts), (array.shape[1],)
+                    # Rechunking through the disks of all workers would start again when one of them dies.
+                    for by_name, piece in zip(
+                        pieces, array.rechunk(chunks, method="tasks").to_delayed()[:, 0], strict=True
+                    ):
+                        by_name[name] = piece
+            self._partitions[size] = list(zip(pieces, spans, strict=True))
+        return self._partitions[size]
 
     def _rows_per_partition(self, size: int) -> int:
         rows, unit = max(PARTITION_ROWS, -(-self.n_rows // MAX_PARTITIONS)), size
@@ -162,28 +130,6 @@ class ClusterPasses(RowPasses):
         if width:
             rows = min(rows, max(DASK_BYTES // width, 1))
         return -(-rows // unit) * unit
-
-    def _source(self, size: int, k: int) -> tuple[Pieces, Span]:
-        """Partition k: its pieces of dask arrays, and the span with its masks."""
-        span = self._partitions(size)[k]
-        if size not in self._pieces:
-            self._pieces[size] = self._cut_dask_arrays(self._partitions(size))
-        masks = {name: mask[span.start : span.stop] for name, mask in self.views.present.items()}
-        return self._pieces[size][k], replace(span, masks=masks)
-
-    def _cut_dask_arrays(self, spans: list[Span]) -> list[Pieces]:
-        """Per partition, its rows of every dask array, as tasks that are not done yet."""
-        pieces: list[Pieces] = [{} for _ in spans]
-        rows = tuple(span.stop - span.start for span in spans)
-        for name, view in self.views.items():
-            if (array := view.dask_array) is not None:
-                # Rechunking through the disks of all workers would start again when one of them dies.
-                cut = array.rechunk((rows, (array.shape[1],)), method="tasks").to_delayed()[:, 0]
-                for piece, by_name in zip(cut, pieces, strict=True):
-                    by_name[name] = piece
-        return pieces
-
-    # -- the cluster ---------------------------------------------------------------------------------------------
 
     def _compute(self, tasks: Callable[[Any, Any, Any], list[Any]], work: Any) -> list[Any]:
         """The results of tasks(delayed, work, files); every worker has work and files."""
@@ -205,8 +151,8 @@ class ClusterPasses(RowPasses):
                 self._client.cancel(futures)
                 raise
             finally:
-                # An error may hold on to them. What workers hold is not cancelled: schedulers break the connection over
-                # things with tasks left that nobody asked for (seen in distributed 2026.8).
+                # What workers hold is released, not cancelled: the scheduler of distributed 2026.8 would break the
+                # connection. An error may hold on to the futures.
                 for future in (*sent, *futures):
                     future.release()
         raise DataError(
@@ -220,12 +166,8 @@ class ClusterPasses(RowPasses):
             # With hash=True, things that workers have dropped since an earlier pass would not be sent again.
             return list(self._client.scatter(things, broadcast=True, hash=False))
         except TimeoutError:
-            raise DataError(
-                f"The dask cluster must have at least one worker. None came within {WAIT_SECONDS} seconds."
-            ) from None
-
-
-# -- what a worker does with its partition; nothing below knows about Dask ------------------------------------------
+            message = f"The dask cluster must have at least one worker. None came within {WAIT_SECONDS} seconds."
+            raise DataError(message) from None
 
 
 @dataclass(frozen=True)
@@ -235,10 +177,7 @@ class Span:
     start: int
     stop: int
     size: int
-    masks: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
-
-    def blocks(self) -> list[slice]:
-        return [slice(start, min(start + self.size, self.stop)) for start in range(self.start, self.stop, self.size)]
+    masks: dict[str, NDArray[np.bool_]]
 
     def inside(self, rows: slice) -> slice:
         """Rows of the data as rows of this span."""
@@ -260,35 +199,30 @@ class Partition:
             self.views[name] = matrix.checked(name, allow_missing=name in span.masks)
 
     def block(self, rows: slice) -> Block:
-        arrays: dict[str, Array] = {}
-        present: dict[str, Array | None] = {}
-        for name, view in self.views.items():
-            arrays[name], present[name] = to_dense(view[rows]), None
-            mask = self.span.masks.get(name)
-            if mask is not None and not mask[self.span.inside(rows)].all():
-                present[name] = seen = mask[self.span.inside(rows)]
-                arrays[name] = np.where(seen[:, None], arrays[name], 0.0)
+        arrays: dict[str, Array] = {name: to_dense(view[rows]) for name, view in self.views.items()}
+        present: dict[str, Array | None] = dict.fromkeys(arrays)
+        for name, mask in self.span.masks.items():
+            seen = mask[self.span.inside(rows)]
+            if name in arrays and not seen.all():
+                arrays[name], present[name] = mask_rows(arrays[name], seen), seen
         return Block(rows, arrays, present)
 
 
 def pass_over(work: Work, files: Files, pieces: Pieces, span: Span, given: list[Array]) -> tuple[PerRow | None, Any]:
     """Arrays per row and sums of one partition."""
-    partition, total = Partition(files, pieces, span), Total()
+    partition = Partition(files, pieces, span)
 
-    def work_on(rows: slice) -> tuple[PerRow | None, Any]:
+    def of_block(rows: slice) -> tuple[PerRow | None, Any]:
         return work(partition.block(rows), *(array[span.inside(rows)] for array in given))
 
-    for part in map_blocks(work_on, span.blocks(), 1):  # a worker has threads for several partitions
-        total.add(*part)
-    return total.result()
+    blocks = cut(span.start, span.stop, span.size)
+    return add_up(map_blocks(of_block, blocks, 1))  # a worker has threads for several partitions
 
 
-def work_on_each(
-    work: Callable[[Block], Result], files: Files, pieces: Pieces, span: Span, blocks: list[slice]
-) -> list[Result]:
-    """work(block) for some blocks of one partition."""
-    partition = Partition(files, pieces, span)
-    return list(map_blocks(lambda rows: work(partition.block(rows)), blocks, 1))
+def work_on(work: Callable[[Block], Result], files: Files, pieces: Pieces, span: Span, rows: slice) -> Result:
+    """work(block) for one block of a partition."""
+    with one_blas_thread():
+        return work(Partition(files, pieces, span).block(rows))
 
 
 def take_from(names: list[str], files: Files, pieces: Pieces, span: Span, rows: NDArray[np.intp]) -> dict[str, Any]:
@@ -302,5 +236,5 @@ def add_sums(left: Any, right: Any) -> Any:
     if left is None or right is None:
         return right if left is None else left
     total = deepcopy(left)
-    total.add(right)
+    total += right
     return total

@@ -1,8 +1,7 @@
 """`open_view`: the formats of views that are not in memory. No optional package is imported before it is used.
 
-`.npy` files and memory maps are read with positioned reads instead of through a map: they run at the speed of the page
-cache, and what was read does not count as memory of this process. zarr, HDF5 and dask arrays are read chunk by chunk.
-Parquet files, which can only be decoded from the start of a row group, are copied to a temporary `.npy` file once.
+`.npy` files and memory maps are read with positioned reads, which do not count as memory of this process as maps do.
+zarr, HDF5 and dask arrays are read chunk by chunk. Parquet files are copied to a temporary `.npy` file once.
 """
 
 from __future__ import annotations
@@ -26,19 +25,12 @@ import scipy.sparse as sp
 from fusehash.errors import DataError
 from fusehash.extras import require
 from fusehash.numerics.parallel import n_cores
-from fusehash.streams.stored import (
-    PIECE_BYTES,
-    Matrix,
-    PieceReader,
-    Recipe,
-    RowReader,
-    StoredMatrix,
-    check_dtype,
-)
+from fusehash.streams.stored import PIECE_BYTES, Matrix, PieceReader, Recipe, RowReader, StoredMatrix, check_dtype
 from fusehash.streams.writers import NpyWriter
 from fusehash.views import check_shape
 
 PARQUET = (".parquet", ".pq")
+ZARR_FILES = {"zarr.json", ".zarray", ".zgroup"}  # in the folder of an array or a group
 KEPT_BYTES = 2**28  # of decoded chunks
 READ_BYTES = 2**30  # Linux reads at most 2 GiB at a time
 INDEX_COLUMN = "__index_level_"  # what pandas calls an index without a name
@@ -50,8 +42,8 @@ def open_view(source: Any, *, columns: Sequence[str] | None = None) -> Any:
     Parameters
     ----------
     source : str, path or array
-        The path of a `.npy` file, of a `.zarr` folder or zip file, or of a Parquet file or a folder of them; or a
-        memory map, an h5py.Dataset, a zarr.Array or a dask array.
+        The path of a `.npy` file, a `.zarr` folder or zip file, a Parquet file or a folder of them; or a memory map, an
+        h5py.Dataset, a zarr.Array or a dask array.
     columns : sequence of str, optional
         Which columns of a Parquet file to read, in this order. By default all of them.
 
@@ -88,14 +80,21 @@ def open_view(source: Any, *, columns: Sequence[str] | None = None) -> Any:
         return _open_memmap(source)
     if isinstance(source, StoredMatrix | np.ndarray):
         return source
-    # An object of one of these packages exists only where the package has been imported.
-    for package, kind, open_object in (
-        ("zarr", "Array", _open_zarr_array), ("h5py", "Dataset", _open_hdf5), ("dask.array", "Array", _open_dask),
-    ):  # fmt: skip
-        module = sys.modules.get(package)
-        if module is not None and isinstance(source, getattr(module, kind, ())):
-            return open_object(source)
-    return source
+    if _is_a(source, "zarr", "Array"):
+        return _open_zarr_array(source)
+    if _is_a(source, "h5py", "Dataset"):
+        return _open_hdf5(source)
+    return _open_dask(source) if is_dask(source) else source
+
+
+def _is_a(source: Any, package: str, kind: str) -> bool:
+    """Whether something is of a class of a package, which is not imported to find out."""
+    return isinstance(source, getattr(sys.modules.get(package), kind, ()))
+
+
+def is_dask(source: Any) -> bool:
+    """Whether something is a dask array."""
+    return _is_a(source, "dask.array", "Array")
 
 
 def is_view_path(path: Any) -> bool:
@@ -104,28 +103,18 @@ def is_view_path(path: Any) -> bool:
 
 
 def _open_path(path: Path, columns: Sequence[str] | None = None) -> StoredMatrix:
-    kind = _kind(path)
-    if kind == "parquet":
+    """Open a path by the end of its name, or by what a folder contains."""
+    names, has_suffix = [path.name.lower()], is_view_path(path)
+    if not has_suffix:
+        names = [file.name.lower() for file in path.iterdir()] if path.is_dir() else []
+    if any(name.endswith(PARQUET) for name in names) and not ZARR_FILES & set(names):
         return _open_parquet(path, columns)
     if columns is not None:
         raise DataError(f"Only the columns of a Parquet file can be chosen. Got {path.name} instead.")
-    return open_npy(path) if kind == "npy" else _open_zarr(path)
-
-
-def _kind(path: Path) -> str:
-    """The format of a path: by the end of its name, or by what a folder contains."""
-    name = path.name.lower()
-    if name.endswith((".zarr", ".zarr.zip")):
-        return "zarr"
-    if name.endswith(PARQUET):
-        return "parquet"
-    if name.endswith(".npy"):
-        return "npy"
-    if path.is_dir():
-        if any((path / file).exists() for file in ("zarr.json", ".zarray", ".zgroup")):
-            return "zarr"
-        if any(file.suffix.lower() in PARQUET for file in path.iterdir()):
-            return "parquet"
+    if has_suffix and names[0].endswith(".npy"):
+        return open_npy(path)
+    if has_suffix or ZARR_FILES & set(names):
+        return _open_zarr(path)
     _check_exists(path)
     raise DataError(f"A view must be a .npy, .zarr or .parquet file, or a folder of Parquet files. Got {path.name}.")
 
@@ -135,11 +124,10 @@ def _check_exists(path: Path) -> None:
         raise DataError(f"The path of a view must exist. At {path} there is no file and no folder.")
 
 
-def _first_line(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
-
-
-# -- .npy files and memory maps ----------------------------------------------------------------------------------
+def _unreadable(source: str, error: BaseException) -> DataError:
+    """What to raise for an error of a reader of foreign bytes: its first line."""
+    reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
+    return DataError(f"{source} could not be read: {reason}.")
 
 
 class FileReader(RowReader):
@@ -152,9 +140,8 @@ class FileReader(RowReader):
         self._by_columns, self._lock, self._file = by_columns, threading.Lock(), _open_file(path)
         size, needed = os.fstat(self._file.fileno()).st_size, offset + math.prod(shape) * dtype.itemsize
         if size < needed:
-            raise DataError(
-                f"{self.source} must have {needed} bytes for its shape {self._shape}. It ends after {size}."
-            )
+            content = f"{needed} bytes for its shape {self._shape}"
+            raise DataError(f"{self.source} must have {content}. It ends after {size}.")
 
     def read(self, start: int, stop: int) -> Matrix:
         if self._by_columns:
@@ -185,10 +172,9 @@ class FileReader(RowReader):
 
 
 def _open_file(path: Path) -> BinaryIO:
+    _check_exists(path)
     try:
         return path.open("rb", buffering=0)
-    except FileNotFoundError:
-        raise DataError(f"The path of a view must exist. At {path} there is no file.") from None
     except OSError as error:
         raise DataError(f"The file {path} could not be read: {error.strerror or error}.") from error
 
@@ -201,9 +187,7 @@ def open_npy(path: Path, owner: Any = None) -> StoredMatrix:
             read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
             shape, by_columns, dtype = read(file)
         except (ValueError, EOFError, TypeError) as error:
-            raise DataError(
-                f"The file {path.name} must be an intact .npy file. It could not be read: {_first_line(error)}."
-            ) from error
+            raise _unreadable(f"The file {path.name} must be an intact .npy file. It", error) from error
         offset = file.tell()
     path = path.absolute()  # another process may run in another folder
     matrix = _open_raw(path, offset, shape, dtype, by_columns and len(shape) == 2 and shape[1] > 1, (open_npy, (path,)))
@@ -214,7 +198,7 @@ def open_npy(path: Path, owner: Any = None) -> StoredMatrix:
 def _open_raw(
     path: Path, offset: int, shape: Sequence[int], dtype: Any, by_columns: bool, recipe: Recipe | None = None
 ) -> StoredMatrix:
-    """A matrix that begins at a byte of a file."""
+    """A matrix that begins at byte `offset` of a file."""
     source = f"The file {path.name}"
     check_shape(source, shape)
     check_dtype(source, dtype)
@@ -263,10 +247,7 @@ class TemporaryFolder:
     """Removes a folder when nothing refers to this object any more."""
 
     def __init__(self, path: Path) -> None:
-        self._remove: Callable[[], Any] = weakref.finalize(self, shutil.rmtree, path, ignore_errors=True)
-
-
-# -- chunks: zarr, HDF5, dask ------------------------------------------------------------------------------------
+        weakref.finalize(self, shutil.rmtree, path, ignore_errors=True)
 
 
 def _in_chunks(source: str, array: Any, edges: Any, load: Callable[[int, int], Matrix], **options: Any) -> StoredMatrix:
@@ -296,6 +277,13 @@ def joined_edges(chunks: Iterable[int], row_bytes: int) -> Any:
     return np.array(edges)
 
 
+def _read(array: Any, start: int, stop: int, source: str) -> Matrix:
+    try:
+        return np.asarray(array[start:stop])
+    except (OSError, ValueError, RuntimeError) as error:
+        raise _unreadable(source, error) from error
+
+
 def _open_zarr(path: Path) -> StoredMatrix:
     """A zarr array in a folder or a zip file. All zarr files are opened here."""
     zarr = require("zarr", "Reading zarr arrays")
@@ -305,7 +293,7 @@ def _open_zarr(path: Path) -> StoredMatrix:
         store = storage.ZipStore(path, mode="r") if path.is_file() else str(path)
         array = zarr.open(store, mode="r")
     except Exception as error:  # parsers of foreign bytes raise all sorts of errors
-        raise DataError(f"{path.name} must be a zarr array. It could not be read: {_first_line(error)}.") from error
+        raise _unreadable(f"{path.name} must be a zarr array. It", error) from error
     if not isinstance(array, zarr.Array):
         inside = ", ".join(sorted(array.array_keys())) or "none"
         raise DataError(f"{path.name} must be one zarr array. Got a group with the arrays: {inside}.")
@@ -316,10 +304,7 @@ def _open_zarr_array(array: Any, path: Path | None = None) -> StoredMatrix:
     source = "The zarr array" if path is None else f"The zarr array {path.name}"
 
     def load(start: int, stop: int) -> Matrix:
-        try:
-            rows = np.asarray(array[start:stop])
-        except (OSError, ValueError, RuntimeError) as error:
-            raise DataError(f"{source} could not be read: {_first_line(error)}.") from error
+        rows = _read(array, start, stop, source)
         if path is not None and not path.exists():  # zarr reads missing chunks as empty ones
             raise DataError(f"{source} must stay where it is while it is read. It is gone from {path}.")
         return rows
@@ -335,10 +320,7 @@ def _open_hdf5(dataset: Any) -> StoredMatrix:
     source, first = f"The dataset {name} of {path.name}", _file_and_size(path)
 
     def load(start: int, stop: int) -> Matrix:
-        try:
-            rows = np.asarray(dataset[start:stop])
-        except (OSError, ValueError, RuntimeError) as error:
-            raise DataError(f"{source} could not be read: {_first_line(error)}.") from error
+        rows = _read(dataset, start, stop, source)
         file, size = _file_and_size(path)
         if file == first[0] and size < first[1]:  # HDF5 reads zeros after the end of a file
             raise DataError(f"{source} must not become shorter while it is read. Its file ends at byte {size}.")
@@ -371,10 +353,10 @@ def _open_dask(array: Any) -> StoredMatrix:
     if isinstance(array._meta, np.ma.MaskedArray):
         raise DataError("A dask array must not be masked. Got a masked one; dask.array.ma.filled(x, nan) helps.")
     _, width = check_shape(source, array.shape)
-    whole_rows = array.rechunk({1: -1}) if len(array.chunks[1]) > 1 else array
+    whole_rows = array.rechunk({1: -1})
 
     def load(start: int, stop: int) -> Matrix:
-        chunk = whole_rows[start:stop].compute(**({} if _has_client() else {"scheduler": "synchronous"}))
+        chunk = whole_rows[start:stop].compute(**({} if active_client() else {"scheduler": "synchronous"}))
         return dense_chunk(chunk, (stop - start, width))
 
     edges = joined_edges(whole_rows.chunks[0], width * check_dtype(source, array.dtype).itemsize)
@@ -384,24 +366,17 @@ def _open_dask(array: Any) -> StoredMatrix:
 def dense_chunk(chunk: Any, shape: tuple[int, int]) -> Matrix:
     """A computed chunk of a dask array; raises if it does not have the shape that the array announces."""
     if chunk.shape != shape:
-        raise DataError(
-            f"A chunk of the dask array must have the shape {shape} that it announces. Got {chunk.shape} instead."
-        )
+        raise DataError(f"A chunk of the dask array must have the announced shape {shape}. Got {chunk.shape} instead.")
     return chunk.toarray() if sp.issparse(chunk) else np.asarray(chunk)
 
 
-def _has_client() -> bool:
-    """Whether a client of a dask cluster is connected; only it can reach what the cluster holds."""
-    distributed = sys.modules.get("distributed")
-    if distributed is None:
-        return False
+def active_client() -> Any:
+    """The client of a dask cluster that this process has opened, or None."""
     try:
-        return distributed.default_client() is not None
-    except ValueError:
-        return False
-
-
-# -- Parquet -----------------------------------------------------------------------------------------------------
+        client = sys.modules["distributed"].default_client()
+    except (KeyError, ValueError, AttributeError):
+        return None
+    return None if client.asynchronous or client.status in ("closing", "closed") else client
 
 
 def _open_parquet(path: Path, columns: Sequence[str] | None = None) -> StoredMatrix:
@@ -433,11 +408,7 @@ def _parquet_reader(path: Path) -> Any:
     try:
         return parquet.ParquetFile(path, pre_buffer=False, buffer_size=2**20)
     except (OSError, ValueError) as error:
-        raise _not_intact(path, error) from error
-
-
-def _not_intact(path: Path, error: Exception) -> DataError:
-    return DataError(f"{path.name} must be an intact Parquet file. It could not be read: {_first_line(error)}.")
+        raise _unreadable(f"{path.name} must be an intact Parquet file. It", error) from error
 
 
 def _numeric_columns(path: Path, columns: Sequence[str] | None) -> list[str]:
@@ -482,11 +453,11 @@ def _batches(files: list[Path], names: list[str], source: str) -> Iterator[Matri
                     yield _to_matrix(batch, width, dtype, source, row)
                     row += batch.num_rows
             except OSError as error:
-                raise _not_intact(file, error) from error
+                raise _unreadable(f"{file.name} must be an intact Parquet file. It", error) from error
 
 
 def _width(reader: Any, names: list[str]) -> int:
-    """Columns of the matrix; of lists, the length of the first one that is not null."""
+    """Columns of the matrix; if they are lists, the length of the first that is not null."""
     if not _is_list(reader.schema_arrow.field(names[0]).type):
         return len(names)
     batches = (batch.column(0).drop_null() for batch in reader.iter_batches(1024, columns=names))
@@ -503,12 +474,10 @@ def _to_matrix(batch: Any, width: int, dtype: np.dtype[Any], source: str, first_
     column = batch.column(0)
     lists, present = column.drop_null(), column.is_valid().to_numpy(zero_copy_only=False)
     lengths = np.asarray(lists.value_lengths())
-    if bool((lengths != width).any()):
-        wrong = int(np.argmax(lengths != width))
-        raise DataError(
-            f"{source} must hold lists of equal length, {width}. "
-            f"Got {lengths[wrong]} in row {first_row + int(np.flatnonzero(present)[wrong])}."
-        )
+    wrong = np.flatnonzero(lengths != width)
+    if len(wrong):
+        row, length = first_row + int(np.flatnonzero(present)[wrong[0]]), lengths[wrong[0]]
+        raise DataError(f"{source} must hold lists of equal length, {width}. Got {length} in row {row}.")
     matrix[present] = _numbers(lists.flatten(), dtype, source).reshape(len(lists), width)
     return matrix
 

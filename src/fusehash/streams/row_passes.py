@@ -1,38 +1,36 @@
 """A pass over the rows: the only way in which FuseHash and AGSFH touch the data.
 
 Work gets one block of rows at a time. It returns sums, which are added up, and arrays with one entry per row, which are
-put together in order. Only this module knows where the rows are (in memory, on disk, on a GPU) and what computes
-(threads, a device, the workers of a cluster), so that one fit serves all of them.
+put together in order. Only passes know where the rows are (in memory, on disk, on a GPU) and what computes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fusehash.errors import DataError
 from fusehash.numerics.arrays import (
     HOST,
     Array,
+    cast,
     device_of,
     host,
     is_accelerated,
     is_foreign,
     namespace,
-    real,
     take_rows,
     to_device,
     to_device_of,
 )
 from fusehash.numerics.parallel import map_blocks
+from fusehash.streams.stored import Rows
 from fusehash.views import PairedViews
 
-# Rows per block on a device, where starting a kernel costs as much as thousands of rows: as many as its memory holds
-# several times over, within these limits.
+# Rows per block on a device, where starting a kernel costs as much as thousands of rows.
 MIN_DEVICE_ROWS = 16_384
 MAX_DEVICE_ROWS = 262_144
 DEVICE_BYTES_PER_ROW = 2**18
@@ -57,73 +55,27 @@ PerRow = tuple[Array, ...]
 Work = Callable[..., tuple[PerRow | None, Any]]
 
 
-class RowSource:
-    """Rows that can be passed over: a subclass has `n_rows`, `like` and `block`.
-
-    Attributes
-    ----------
-    n_rows : int
-    like : array
-        An array where the work is done; its library and device are those of every block.
-    n_threads : int or None
-        Threads for blocks on the host; all cores by default.
-    """
-
-    like: Array
-    n_threads: int | None = None
-
-    @property
-    def n_rows(self) -> int:
-        raise NotImplementedError
-
-    def block(self, rows: slice) -> Block:
-        """Some rows of every view."""
-        raise NotImplementedError
-
-    def blocks(self, size: int) -> list[slice]:
-        """Slices that cover the rows in order."""
-        return [slice(start, min(start + size, self.n_rows)) for start in range(0, self.n_rows, size)]
-
-    def each(self, work: Callable[[Block], Result], blocks: Iterable[slice]) -> Iterator[Result]:
-        """work(block) for some blocks, in order."""
-        return map_blocks(lambda rows: work(self.block(rows)), blocks, self._threads)
-
-    def total(self, work: Work, size: int, given: Sequence[Array] = ()) -> tuple[PerRow | None, Any]:
-        """One pass: the arrays per row that work(block, *rows of given) returns, put together, and the total sums."""
-
-        def work_on(rows: slice) -> tuple[PerRow | None, Any]:
-            return work(self.block(rows), *(take_rows(array, rows) for array in given))
-
-        total = Total()
-        for part in map_blocks(work_on, self.blocks(size), self._threads):
-            total.add(*part)
-        return total.result()
-
-    @property
-    def _threads(self) -> int | None:
-        # A device has one queue of work, and PyTorch on the host has threads of its own.
-        return self.n_threads if isinstance(self.like, np.ndarray) else 1
-
-
-class RowPasses(RowSource):
+class RowPasses:
     """Passes over paired views in this process: on threads, or on a device.
 
     Parameters
     ----------
     views : PairedViews
     n_threads : int, optional
+        Threads for blocks on the host; all cores by default.
     device : str, optional
         Where to compute on views of the host, such as "cuda". Views on a device stay where they are.
     selection : (n,) array of int, optional
         Only these rows, in this order.
+
+    Attributes
+    ----------
+    like : array
+        An empty array where the work is done; its library and device are those of every block.
     """
 
     def __init__(
-        self,
-        views: PairedViews,
-        n_threads: int | None = None,
-        device: str | None = None,
-        selection: NDArray[np.intp] | None = None,
+        self, views: PairedViews, n_threads: int | None = None, device: str | None = None, selection: Rows | None = None
     ) -> None:
         self.views, self.n_threads, self.device, self.selection = views, n_threads, device, selection
         self.like = self._empty_like()
@@ -132,14 +84,14 @@ class RowPasses(RowSource):
         """An empty array where the work is done."""
         if self.device is not None:
             return to_device(np.zeros((0, 1)), self.device)
-        foreign = {name: view[:0] for name, view in self.views.items() if is_foreign(view)}
+        foreign = [view[:0] for view in self.views.values() if is_foreign(view)]
         if not foreign:
             return np.zeros((0, 1))
         devices = {name: device_of(view) if is_foreign(view) else ("numpy", HOST) for name, view in self.views.items()}
         if len(set(devices.values())) > 1:
             listed = ", ".join(f"'{name}' is {library} on {device}" for name, (library, device) in devices.items())
             raise DataError(f"All views must be on one device, or device= must name one. Got {listed}.")
-        return real(next(iter(foreign.values())))
+        return cast(foreign[0], "float64")
 
     @property
     def names(self) -> list[str]:
@@ -158,21 +110,20 @@ class RowPasses(RowSource):
         """Whether all rows are in the memory of this process, in NumPy."""
         return isinstance(self.like, np.ndarray) and self.views.in_memory
 
-    def select(self, rows: NDArray[np.intp]) -> RowPasses:
+    def select(self, rows: Rows) -> RowPasses:
         """Passes over some rows only; rows of stored views are read once, here, and kept in memory."""
-        if self.selection is not None:
-            rows = self.selection[rows]
+        rows = rows if self.selection is None else self.selection[rows]
         if self.views.in_memory:
             return RowPasses(self.views, self.n_threads, self.device, rows)
         kept = self.views.rows(rows)  # not checked again: a view may be missing in all of these rows
         kept._views = self._gather(rows)
         return RowPasses(kept, self.n_threads, self.device)
 
-    def _gather(self, rows: NDArray[np.intp]) -> dict[str, Any]:
+    def _gather(self, rows: Rows) -> dict[str, Any]:
         """Some rows of every view in memory, as they are stored."""
         return {name: take_rows(view, rows) for name, view in self.views.items()}
 
-    def take(self, name: str, rows: NDArray[np.intp]) -> Array:
+    def take(self, name: str, rows: Rows) -> Array:
         """A few rows of one view, dense, where the work is done; rows in which it is missing come as zeros."""
         return self._bring(self.views.dense(name, rows))
 
@@ -184,10 +135,7 @@ class RowPasses(RowSource):
     def present(self, name: str, rows: Any) -> Array | None:
         """Where a view is present in some rows; None: in all of them."""
         mask = self.views.present.get(name)
-        if mask is None:
-            return None
-        here = mask[rows]
-        return None if here.all() else self._bring(here)
+        return None if mask is None or mask[rows].all() else self._bring(mask[rows])
 
     def block(self, rows: slice) -> Block:
         where = rows if self.selection is None else self.selection[rows]
@@ -202,7 +150,29 @@ class RowPasses(RowSource):
 
     def blocks(self, size: int) -> list[slice]:
         """Slices that cover the rows in order; `size` is what suits the host."""
-        return super().blocks(self.rows_per_block(size))
+        return cut(0, self.n_rows, self.rows_per_block(size))
+
+    def each(self, work: Callable[[Block], Result], blocks: Iterable[slice]) -> Iterator[Result]:
+        """work(block) for some blocks, in order."""
+        return map_blocks(lambda rows: work(self.block(rows)), blocks, self._threads)
+
+    def total(self, work: Work, size: int, given: Sequence[Array] = ()) -> tuple[PerRow | None, Any]:
+        """One pass: the arrays per row that work(block, *rows of given) returns, put together, and the total sums."""
+
+        def work_on(rows: slice) -> tuple[PerRow | None, Any]:
+            return work(self.block(rows), *(take_rows(array, rows) for array in given))
+
+        return add_up(map_blocks(work_on, self.blocks(size), self._threads))
+
+    @property
+    def _threads(self) -> int | None:
+        # A device has one queue of work, and PyTorch on the host has threads of its own.
+        return self.n_threads if isinstance(self.like, np.ndarray) else 1
+
+
+def cut(start: int, stop: int, size: int) -> list[slice]:
+    """Slices of `size` rows that cover the rows from start to stop."""
+    return [slice(first, min(first + size, stop)) for first in range(start, stop, size)]
 
 
 def device_rows(array: Array) -> int:
@@ -216,24 +186,17 @@ def device_rows(array: Array) -> int:
     return 4 * MIN_DEVICE_ROWS
 
 
-@dataclass
-class Total:
-    """Arrays per row, put together, and sums, added up, in the order in which blocks are added."""
-
-    per_row: list[PerRow] = field(default_factory=list)
-    sums: Any = None
-
-    def add(self, per_row: PerRow | None, sums: Any) -> None:
+def add_up(parts: Iterable[tuple[PerRow | None, Any]]) -> tuple[PerRow | None, Any]:
+    """Arrays per row, put together, and sums, added up, in the order of the blocks."""
+    rows, total = [], None
+    for per_row, sums in parts:
         if per_row is not None:
-            self.per_row.append(per_row)
-        if self.sums is None:
-            self.sums = sums
+            rows.append(per_row)
+        if total is None:
+            total = sums
         elif sums is not None:
-            self.sums.add(sums)
-
-    def result(self) -> tuple[PerRow | None, Any]:
-        columns = tuple(concat(column) for column in zip(*self.per_row, strict=True))
-        return columns if self.per_row else None, self.sums
+            total += sums
+    return tuple(concat(column) for column in zip(*rows, strict=True)) if rows else None, total
 
 
 def concat(parts: Sequence[Array]) -> Array:
@@ -242,12 +205,9 @@ def concat(parts: Sequence[Array]) -> Array:
 
 
 class RowSums(dict[str, Any]):
-    """Sums over rows, by name; adding those of further rows adds them one by one, in place."""
+    """Sums over rows, by name; `+=` adds the sums of further rows in place. Sums may contain sums."""
 
-    def add(self, other: RowSums) -> None:
+    def __iadd__(self, other: RowSums) -> RowSums:
         for name, value in other.items():
             self[name] += value
-
-    def __iadd__(self, other: RowSums) -> RowSums:  # sums inside sums
-        self.add(other)
         return self

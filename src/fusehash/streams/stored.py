@@ -47,9 +47,8 @@ class StoredMatrix:
     recipe : (function, arguments), optional
         How another process opens the same matrix.
     is_shared : bool
-        Whether other machines can follow the recipe: a file that is not temporary.
+        Whether workers on other hosts can follow the recipe: a file that is not temporary.
     dask_array : dask.array.Array, optional
-        The array itself, if it is one of dask.
     """
 
     ndim: ClassVar[int] = 2
@@ -96,17 +95,12 @@ class StoredMatrix:
         other.__dict__.update(self.__dict__)
         return other
 
-    # -- reading -------------------------------------------------------------------------------------------------
-
     def __getitem__(self, index: Any) -> Matrix:
         if isinstance(index, slice):
             start, stop, step = index.indices(self.shape[0])
             if step != 1 or start >= stop or self.selection is not None:
-                return self._take(np.arange(start, stop, step, dtype=np.intp))
-            block = self.reader.read(start, stop).astype(self.dtype, copy=False)
-            if not _is_finite(block):
-                self._check(block, np.arange(start, stop))
-            return block
+                return self._take(self._row_numbers(index))
+            return self._checked(self.reader.read(start, stop), slice(start, stop))
         if isinstance(index, int | np.integer) and not isinstance(index, bool):
             return self._take(self._row_numbers([index]))[0]
         return self._take(self._row_numbers(index))
@@ -115,8 +109,7 @@ class StoredMatrix:
         """All rows at once."""
         if copy is False:
             raise ValueError(f"A stored matrix must be copied to become an array. Got copy=False for {self.source}.")
-        whole = self[:]
-        return whole if dtype is None else whole.astype(dtype, copy=False)
+        return self[:].astype(dtype or self.dtype, copy=False)
 
     def blocks(self, size: int | None = None) -> Iterator[tuple[slice, Matrix]]:
         """All rows in order: (row slice, array)."""
@@ -135,17 +128,16 @@ class StoredMatrix:
         else:
             ordered, back = np.unique(stored, return_inverse=True)
             block = self.reader.take(ordered, self.row_bytes)[back]
-        block = block.astype(self.dtype, copy=False)
-        if not _is_finite(block):
-            self._check(block, rows)
-        return block
+        return self._checked(block, rows)
 
     def _row_numbers(self, index: Any) -> Rows:
-        """A list of rows, or a boolean per row, as row numbers from 0."""
+        """A slice, a list of rows, or a boolean per row, as row numbers from 0."""
+        n_rows = self.shape[0]
+        if isinstance(index, slice):
+            return np.arange(*index.indices(n_rows), dtype=np.intp)
         if isinstance(index, tuple):
             raise IndexError(f"A stored matrix is cut by rows only. Got {len(index)} indices.")
         rows = np.asarray(index)
-        n_rows = self.shape[0]
         if rows.dtype == np.bool_ and rows.shape == (n_rows,):
             return np.flatnonzero(rows)
         if rows.size == 0 and rows.ndim == 1:
@@ -161,15 +153,9 @@ class StoredMatrix:
         rows = rows.astype(np.intp, copy=False)
         return np.where(rows < 0, rows + n_rows, rows) if bool((rows < 0).any()) else rows
 
-    # -- selections and checks -----------------------------------------------------------------------------------
-
     def select(self, index: Any) -> StoredMatrix:
         """Some of the rows as another stored matrix; nothing is read."""
-        if isinstance(index, slice):
-            rows = np.arange(*index.indices(self.shape[0]), dtype=np.intp)
-        else:
-            rows = self._row_numbers(index)
-        some = copy(self)
+        rows, some = self._row_numbers(index), copy(self)
         some.shape = check_shape(self.source, (len(rows), self.shape[1]))
         some.chunk_rows = max(1, min(self.chunk_rows, len(rows)))
         some.selection = rows if self.selection is None else self.selection[rows]
@@ -177,10 +163,7 @@ class StoredMatrix:
         return some
 
     def checked(self, name: str, *, allow_missing: bool = False) -> StoredMatrix:
-        """The same matrix as the view ``name``: every cut of it is finite, or an error names the row.
-
-        With ``allow_missing``, rows may also be all NaN.
-        """
+        """The same matrix as the view ``name``: every cut of it is finite (or a row of NaN with ``allow_missing``)."""
         if (self.name, self.allow_missing) == (name, allow_missing):
             return self
         checked = copy(self)
@@ -196,29 +179,26 @@ class StoredMatrix:
             self._mask = mask
         return self._mask
 
-    def _check(self, block: Matrix, rows: Rows) -> None:
-        """Raise if a block of the view has NaN or infinity where it must not."""
-        if self.name is None:
-            return
+    def _checked(self, block: Matrix, index: Rows | slice) -> Matrix:
+        """Rows in the dtype of the matrix; raises if the view has NaN or infinity where it must not."""
+        block = block.astype(self.dtype, copy=False)
+        if self.name is None or block.dtype.kind != "f":
+            return block
+        with np.errstate(over="ignore", invalid="ignore"):
+            if np.isfinite(block.sum()):  # a finite sum means no NaN and no infinity
+                return block
         bad, absent = ~np.isfinite(block).all(axis=1), np.isnan(block).all(axis=1)
         if self.allow_missing:
             bad &= ~absent
-        if not bad.any():
-            return
-        hint = ' Rows that are all NaN are allowed with missing="allow".' if (bad & absent).any() else ""
-        raise DataError(
-            f"View '{self.name}' must hold finite numbers. "
-            f"Got NaN or infinity in {int(bad.sum())} of the rows {int(rows.min())} to {int(rows.max())}, "
-            f"first in row {int(rows[bad].min())}.{hint}"
-        )
-
-
-def _is_finite(block: Matrix) -> bool:
-    """Whether every number is finite; a finite sum is enough to know."""
-    if block.dtype.kind != "f":
-        return True
-    with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.isfinite(block.sum())) or bool(np.isfinite(block).all())
+        if bad.any():
+            rows = self._row_numbers(index)
+            hint = ' Rows that are all NaN are allowed with missing="allow".' if (bad & absent).any() else ""
+            raise DataError(
+                f"View '{self.name}' must hold finite numbers. "
+                f"Got NaN or infinity in {int(bad.sum())} of the rows {int(rows.min())} to {int(rows.max())}, "
+                f"first in row {int(rows[bad].min())}.{hint}"
+            )
+        return block
 
 
 def _reopen(
@@ -233,6 +213,12 @@ def _reopen(
     return matrix if selection is None else matrix.select(selection)
 
 
+def is_reachable(view: Any) -> bool:
+    """Whether workers can read a view: a file that is not temporary, or a dask array."""
+    is_whole = isinstance(view, StoredMatrix) and view.selection is None
+    return is_whole and (view.is_shared or view.dask_array is not None)
+
+
 def check_dtype(source: str, dtype: Any) -> np.dtype[Any]:
     """The dtype of what is read, in the byte order of this machine."""
     checked = np.dtype(dtype)
@@ -240,9 +226,6 @@ def check_dtype(source: str, dtype: Any) -> np.dtype[Any]:
         what = "Python objects" if checked.kind == "O" else f"dtype {checked}"
         raise DataError(f"{source} must hold real numbers. Got {what} instead.")
     return checked.newbyteorder("=")
-
-
-# -- readers -----------------------------------------------------------------------------------------------------
 
 
 class RowReader:
@@ -273,15 +256,7 @@ class RowReader:
 class PieceReader(RowReader):
     """Rows in pieces that are costly to make, such as compressed chunks; the last few pieces are kept.
 
-    A pass in small blocks makes each piece once. If several threads need a piece at the same time, one makes it.
-
-    Parameters
-    ----------
-    edges : sequence of int
-        Piece k holds the rows edges[k] to edges[k + 1].
-    load : callable
-        (start, stop) -> the rows of one piece.
-    n_kept : int
+    Piece k holds the rows edges[k] to edges[k + 1]. If several threads need it at the same time, one makes it.
     """
 
     def __init__(self, edges: Any, load: Callable[[int, int], Matrix], n_kept: int) -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import io
 import os
-import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from copy import copy
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,10 +18,12 @@ from fusehash.files import replacing
 from fusehash.numerics.arrays import host
 from fusehash.parameters import Progress
 from fusehash.streams.stored import Matrix, StoredMatrix
+from fusehash.views import check_paired, check_shape
 
 if TYPE_CHECKING:
     from fusehash.hashers.base import CrossModalHasher
 
+Out = str | os.PathLike[str] | None
 ENCODE_ROWS = 8192  # a multiple of the 64 rows in which hashers encode, so that a row always gives the same products
 ENCODE_ENTRIES = 2**22
 
@@ -30,15 +31,14 @@ ENCODE_ENTRIES = 2**22
 class NpyWriter:
     """Writes rows in order to a `.npy` file that is complete in the end or not there at all.
 
-    After an error, or with fewer or more rows than announced, nothing is left and an older file is still there.
+    After an error, or with other rows than announced, nothing is left and an older file is still there.
 
     Parameters
     ----------
     path : str or path
         The file to write or replace. Its name ends in .npy.
     n_rows : int or None
-        How many rows will come, if that is known. The file then has its size from the start, so that a full disk
-        raises before the work is done.
+        How many rows will come, if that is known. A full disk then raises before the work is done.
     n_columns : int
     dtype : dtype
 
@@ -63,19 +63,16 @@ class NpyWriter:
         self.path, self.n_rows, self.n_columns, self.dtype = Path(path), n_rows, int(n_columns), np.dtype(dtype)
         self.n_written = 0
         check_npy_path(self.path)
-        self._replacing = replacing(self.path)
 
     def __enter__(self) -> NpyWriter:
-        self._file = self._replacing.__enter__()
-        try:
+        with ExitStack() as stack:
+            self._file = stack.enter_context(replacing(self.path))
             header = npy_header((self.n_rows or 0, self.n_columns), self.dtype)
             self._file.write(header)
             if self.n_rows is not None and hasattr(os, "posix_fallocate"):
                 size = len(header) + self.n_rows * self.n_columns * self.dtype.itemsize
                 os.posix_fallocate(self._file.fileno(), 0, size)
-        except BaseException as error:
-            self._replacing.__exit__(type(error), error, error.__traceback__)
-            raise
+            self._replacing = stack.pop_all()
         return self
 
     def write(self, block: Any) -> None:
@@ -90,9 +87,7 @@ class NpyWriter:
             raise self._miscounted()
         self._file.write(np.ascontiguousarray(rows, dtype=self.dtype).data)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         is_complete = self.n_written > 0 and self.n_rows in (None, self.n_written)
         if kind is None and is_complete:
             self._file.seek(0)
@@ -103,37 +98,25 @@ class NpyWriter:
             raise error
 
     def _miscounted(self) -> DataError:
-        expected = self.n_rows if self.n_rows is not None else "some"
-        return DataError(
-            f"{self.path.name} must get {expected} rows. Got {self.n_written} instead; nothing was written."
-        )
+        rows = f"{'some' if self.n_rows is None else self.n_rows} rows"
+        return DataError(f"{self.path.name} must get {rows}. Got {self.n_written} instead; nothing was written.")
 
 
 def check_npy_path(path: str | os.PathLike[str]) -> None:
-    """Raise unless the name of a file to write ends in .npy."""
     if Path(path).suffix.lower() != ".npy":
         raise DataError(f"The file to write must end in .npy. Got {Path(path).name!r} instead.")
 
 
 def npy_header(shape: tuple[int, int], dtype: np.dtype[Any]) -> bytes:
     """The first bytes of a `.npy` file; numpy leaves room in them for the number of rows to grow."""
+    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     buffer = io.BytesIO()
-    np.lib.format.write_array_header_1_0(
-        buffer, {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-    )
+    np.lib.format.write_array_header_1_0(buffer, header)
     return buffer.getvalue()
 
 
-# -- codes -------------------------------------------------------------------------------------------------------
-
-
 def encode_rows(
-    hasher: CrossModalHasher,
-    views: Mapping[str, Any],
-    *,
-    fused: bool,
-    out: str | os.PathLike[str] | None = None,
-    report: Progress | None = None,
+    hasher: CrossModalHasher, views: Mapping[str, Any], *, fused: bool, out: Out = None, report: Progress | None = None
 ) -> Any:
     """The codes of stored views, block by block: as an array, or written to a `.npy` file (whose path is returned).
 
@@ -145,28 +128,18 @@ def encode_rows(
         parts = (hasher.encode_fused(block) for block in blocks)
     else:
         parts = (hasher.encode(matrix, view=name) for block in blocks for name, matrix in block.items())
-    if out is not None:
-        return write_codes(parts, n_rows, n_bytes, out)
-    codes, done = np.empty((n_rows, n_bytes), np.uint8), 0
-    for part in parts:
-        codes[done : done + len(part)] = part
-        done += len(part)
-    return codes
+    return np.concatenate(list(parts)) if out is None else write_codes(parts, n_rows, n_bytes, out)
 
 
 def paired_blocks(
     views: Mapping[str, Any], *, allow_missing: bool = False, report: Progress | None = None
 ) -> Iterator[dict[str, Any]]:
     """Paired rows of stored views, in memory, a few thousand at a time; checked while they are read."""
-    matrices = {
-        name: matrix.checked(name, allow_missing=allow_missing) if isinstance(matrix, StoredMatrix) else matrix
-        for name, matrix in views.items()
-    }
-    counts = {name: matrix.shape[0] for name, matrix in matrices.items()}
-    if len(set(counts.values())) > 1:
-        listed = ", ".join(f"'{name}' has {n}" for name, n in counts.items())
-        raise DataError(f"Rows of the views must pair one to one. Got different numbers of rows: {listed}.")
-    n_rows, size = next(iter(counts.values())), rows_at_once(matrices.values())
+    matrices = dict(views)
+    for name, matrix in views.items():
+        if isinstance(matrix, StoredMatrix):
+            matrices[name] = matrix.checked(name, allow_missing=allow_missing)
+    n_rows, size = check_paired(matrices), rows_at_once(matrices.values())
     for start in range(0, n_rows, size):
         if report is not None:
             report(start, n_rows, f"row {start:,} of {n_rows:,}")
@@ -187,27 +160,20 @@ def rows_at_once(matrices: Iterable[Any]) -> int:
     return int(np.clip(ENCODE_ENTRIES // max(1, width) // 64 * 64, 64, ENCODE_ROWS))
 
 
-def is_dask(source: Any) -> bool:
-    """Whether something is a dask array; dask is not imported to find out."""
-    module = sys.modules.get("dask.array")
-    return module is not None and isinstance(source, module.Array)
-
-
 def encode_lazily(hasher: CrossModalHasher, X: Any, view: str) -> Any:
     """The codes of a dask array as a dask array of the same row chunks; nothing is computed."""
     if X.ndim != 2:
-        raise DataError(f"View '{view}' must be a matrix (rows, features). Got shape {X.shape} instead.")
+        check_shape(f"View '{view}'", X.shape)
     expected = hasher.n_features_[view]
     if X.shape[1] != expected:
         raise DataError(f"View '{view}' must have {expected} features, as in fit. Got {X.shape[1]} instead.")
-    X = X.rechunk({1: -1}) if len(X.chunks[1]) > 1 else X
-    n_bytes = bits.n_bytes(hasher.n_bits)
-    encode = BlockEncoder(hasher, view)
-    return X.map_blocks(encode, dtype=np.uint8, chunks=(X.chunks[0], (n_bytes,)), meta=np.empty((0, n_bytes), np.uint8))
+    X, n_bytes = X.rechunk({1: -1}), bits.n_bytes(hasher.n_bits)
+    chunks, meta = (X.chunks[0], (n_bytes,)), np.empty((0, n_bytes), np.uint8)
+    return X.map_blocks(BlockEncoder(hasher, view), dtype=np.uint8, chunks=chunks, meta=meta)
 
 
 class BlockEncoder:
-    """Encodes one block of one view: a model without its training codes, small enough to send to workers."""
+    """Encodes one block of one view by a copy of the model that is small enough to send to workers."""
 
     def __init__(self, hasher: CrossModalHasher, view: str) -> None:
         self.hasher, self.view = copy(hasher), view
@@ -217,9 +183,7 @@ class BlockEncoder:
             self.hasher.callback = None
 
     def __call__(self, block: Any) -> bits.Codes:
-        if not block.shape[0]:
-            return np.empty((0, bits.n_bytes(self.hasher.n_bits)), np.uint8)
-        return self.hasher.encode(block, view=self.view)
+        return next(encode_blocks(self.hasher, [block], self.view))
 
 
 def encode_blocks(hasher: CrossModalHasher, stream: Any, view: str | None) -> Iterator[bits.Codes]:
@@ -234,12 +198,10 @@ def encode_blocks(hasher: CrossModalHasher, stream: Any, view: str | None) -> It
             yield hasher.encode_fused(list(block) if isinstance(block, tuple) else block)
         elif isinstance(block, tuple):
             yield hasher.encode(block[hasher.view_names_.index(view)], view=view)
-        elif isinstance(block, Mapping):
-            if view not in block:
-                raise DataError(f"The stream of blocks must hold the view {view!r}. Got a block with {list(block)}.")
-            yield hasher.encode(block[view], view=view)
+        elif isinstance(block, Mapping) and view not in block:
+            raise DataError(f"The stream of blocks must hold the view {view!r}. Got a block with {list(block)}.")
         else:
-            yield hasher.encode(block, view=view)
+            yield hasher.encode(block[view] if isinstance(block, Mapping) else block, view=view)
 
 
 def _has_no_rows(block: Any) -> bool:

@@ -24,7 +24,7 @@ import numpy as np
 from fusehash import bits
 from fusehash.hashers.agsfh.clusters import ClusterStep
 from fusehash.hashers.agsfh.graph import BLOCK, Edges, GraphRows, add_edges, edge_sum
-from fusehash.hashers.linear import CenteredViews, projected, settled
+from fusehash.hashers.linear import CenteredViews, products, projected, settled
 from fusehash.numerics.arrays import Array, cast, namespace, to_device_of
 from fusehash.numerics.linalg import gram_of, top_eigenpairs, trace
 from fusehash.numerics.rotation import signs_of
@@ -179,7 +179,7 @@ def s_and_b_steps(
             SS=gram_of(S),
             mass=cast(xp.sum(S, axis=0), "float64"),
             SB=cast(S.T @ B, "float64"),
-            XB=RowSums({name: cast(block.T @ B, "float64") for name, block in X.items()}),
+            XB=products(X, B),
             AS=edge_sum(S, edges),
             by_graph=xp.count_nonzero(signs_of(XW) != B),
         )

@@ -18,7 +18,7 @@ agree in all views at once. Each step below is one pass over blocks of rows, or 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -26,14 +26,14 @@ import numpy as np
 
 from fusehash import bits
 from fusehash.errors import DataError
-from fusehash.hashers.fusehash.fitted import Additive, Arrays, Choices, Embedding, Fitted, GraphMap, RowMaps
+from fusehash.hashers.fusehash.fitted import Arrays, Choices, Embedding, Fitted, GraphMap, RowMaps
 from fusehash.hashers.fusehash.nested import nested_rotations
 from fusehash.numerics.arrays import Array, cast, host, is_accelerated, namespace, precision, zeros
 from fusehash.numerics.features import FeatureMap, Preparation
 from fusehash.numerics.linalg import leading_eigenpairs, ridge_solver, solve_ridge, whitening
 from fusehash.numerics.rotation import signs_of
 from fusehash.parameters import Progress
-from fusehash.streams.row_passes import Block, RowPasses, concat
+from fusehash.streams.row_passes import Block, RowPasses, RowSums, concat
 from fusehash.views import PairedViews
 
 Rng = np.random.Generator
@@ -158,31 +158,16 @@ def with_latent_graph(maps: RowMaps, first: Embedding, weight: float) -> RowMaps
     return replace(maps, graph=graph, kept_graphs={})
 
 
-@dataclass
-class Moments(Additive):
-    """Sums over rows: all that the spectrum needs."""
-
-    count: int
-    F: Array
-    S: Array
-    FF: Array  # or None
-    FS: Array
-    SS: Array
-
-
-def moments(maps: RowMaps, block: Block, *, with_features: bool = True) -> tuple[None, Moments]:
-    """Sums of products of the features and graph rows of a block; F'F only `with_features`."""
+def moments(maps: RowMaps, block: Block, *, with_features: bool = True) -> tuple[None, RowSums]:
+    """What the spectrum needs: sums of the features and graph rows of a block; F'F only `with_features`."""
     features = maps.features(block)
     F, S = exact(features.F), exact(maps.graph_rows(features))
     xp = namespace(F)
-    return None, Moments(
-        len(F),
-        xp.sum(F, axis=0, dtype=xp.float64),
-        xp.sum(S, axis=0, dtype=xp.float64),
-        cast(F.T @ F, "float64") if with_features else None,
-        cast(F.T @ S, "float64"),
-        cast(S.T @ S, "float64"),
-    )
+    sums = RowSums(count=len(F), FS=cast(F.T @ S, "float64"), SS=cast(S.T @ S, "float64"))
+    sums.update(F=xp.sum(F, axis=0, dtype=xp.float64), S=xp.sum(S, axis=0, dtype=xp.float64))
+    if with_features:
+        sums["FF"] = cast(F.T @ F, "float64")
+    return None, sums
 
 
 def exact(F: Array) -> Array:
@@ -190,10 +175,10 @@ def exact(F: Array) -> Array:
     return cast(F, "float64") if is_accelerated(F) else F
 
 
-def spectrum(sums: Moments, maps: RowMaps, choices: Choices, rank: int) -> tuple[Embedding, Array]:
+def spectrum(sums: RowSums, maps: RowMaps, choices: Choices, rank: int) -> tuple[Embedding, Array]:
     """Top r eigenpairs of Z'Z, as the map from centered features and graph rows to Y, and w."""
-    FF, xp, spans = sums.FF, namespace(sums.FF), maps.spans
-    N, D, P = sums.count, len(sums.F), len(sums.S)
+    FF, F_sum, S_sum, xp, spans = sums["FF"], sums["F"], sums["S"], namespace(sums["FF"]), maps.spans
+    N, D, P = sums["count"], len(F_sum), len(S_sum)
     view_weights = choices.view_weights or (1.0,) * len(spans)
     root_a = {name: float(np.sqrt(a)) for name, a in zip(spans, view_weights, strict=True)}
     T = {name: whitening(FF[span, span], choices.ridge) for name, span in spans.items()}
@@ -203,13 +188,13 @@ def spectrum(sums: Moments, maps: RowMaps, choices: Choices, rank: int) -> tuple
             G[left, right] = root_a[a] * root_a[b] * (T[a].T @ FF[left, right] @ T[b])
     if P:
         mu = usual_graph_weight(N) * choices.graph_weight
-        mean, is_used = sums.S / N, cast(sums.S > 1e-9, "float64")
-        root = is_used * float(np.sqrt(mu)) / xp.sqrt(xp.clip(sums.S, 1e-9, None))  # sqrt(mu) L^-1/2
-        FS = (sums.FS - sums.F[:, None] * mean) * root
+        mean, is_used = S_sum / N, cast(S_sum > 1e-9, "float64")
+        root = is_used * float(np.sqrt(mu)) / xp.sqrt(xp.clip(S_sum, 1e-9, None))  # sqrt(mu) L^-1/2
+        FS = (sums["FS"] - F_sum[:, None] * mean) * root
         for a, left in spans.items():
             G[left, D:] = root_a[a] * (T[a].T @ FS[left])
             G[D:, left] = G[left, D:].T
-        G[D:, D:] = (sums.SS - N * mean[:, None] * mean) * (root[:, None] * root)
+        G[D:, D:] = (sums["SS"] - N * mean[:, None] * mean) * (root[:, None] * root)
     w, V = leading_eigenpairs(G, rank)
     keep = int(np.sum(host(w) > 1e-6 * float(w[0])))
     w, V = w[:keep], V[:, :keep]
@@ -226,18 +211,11 @@ def embedded(maps: RowMaps, embedding: Embedding, block: Block) -> Array:
     return embedding(features.F, maps.graph_rows(features))
 
 
-@dataclass
-class BitSums(Additive):
-    """F'B, summed over rows."""
-
-    FB: Array
-
-
-def codes_of(maps: RowMaps, code_map: Embedding, block: Block) -> tuple[tuple[Array], BitSums]:
+def codes_of(maps: RowMaps, code_map: Embedding, block: Block) -> tuple[tuple[Array], RowSums]:
     """B = sgn(Y R) of a block, packed, and the sums F'B."""
     features = maps.features(block)
     Y, F = code_map(features.F, maps.graph_rows(features)), exact(features.F)
-    return (bits.pack(Y),), BitSums(cast(F.T @ cast(signs_of(Y), precision(F)), "float64"))
+    return (bits.pack(Y),), RowSums(FB=cast(F.T @ cast(signs_of(Y), precision(F)), "float64"))
 
 
 def hash_functions(FF: Array, FB: Array, spans: dict[str, slice], ridge: float) -> Arrays:
@@ -263,14 +241,14 @@ def solve(
     hash functions that are fitted to them, come from `all_rows`.
     """
     report(0, 0, "sums")
-    sums: Moments = data.total(partial(moments, maps), BLOCK_ROWS)[1]
+    sums: RowSums = data.total(partial(moments, maps), BLOCK_ROWS)[1]
     embedding, w = spectrum(sums, maps, choices, rank)
     latent_weight = usual_graph_weight(data.n_rows) / 2.0 * choices.latent_weight
     if maps.graph is not None and latent_weight > 0.0:
         report(0, 0, "latent graph")
         maps = with_latent_graph(maps, embedding, latent_weight)
-        with_latent: Moments = data.total(partial(moments, maps, with_features=False), BLOCK_ROWS)[1]
-        embedding, w = spectrum(replace(with_latent, FF=sums.FF), maps, choices, rank)
+        with_latent: RowSums = data.total(partial(moments, maps, with_features=False), BLOCK_ROWS)[1]
+        embedding, w = spectrum(RowSums(with_latent, FF=sums["FF"]), maps, choices, rank)
     report(0, 0, "rotation")
     Y = concat(list(data.each(partial(embedded, maps, embedding), some_blocks(data))))
     Y = Y[:: max(len(Y) // ROTATION_ROWS, 1)][:ROTATION_ROWS]  # blocks of a device are longer
@@ -280,6 +258,6 @@ def solve(
     if all_rows is not data:
         maps = replace(maps, n_rows=all_rows.n_rows, kept_features={}, kept_graphs={})
     (codes,), bit_sums = all_rows.total(partial(codes_of, maps, code_map), BLOCK_ROWS)  # type: ignore[misc]
-    FF = sums.FF if all_rows is data else sums.FF * (all_rows.n_rows / data.n_rows)
-    W = hash_functions(FF, bit_sums.FB, maps.spans, choices.hash_ridge)
+    FF = sums["FF"] if all_rows is data else sums["FF"] * (all_rows.n_rows / data.n_rows)
+    W = hash_functions(FF, bit_sums["FB"], maps.spans, choices.hash_ridge)
     return Fitted(maps.maps, maps.means, W, dict.fromkeys(W, 1.0), maps.graph, code_map), codes, w

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from fusehash.files import storable
 from fusehash.numerics.anchors import fuse, neighbor_graph
-from fusehash.numerics.arrays import Array, cast, host, namespace, precision, to_device_of, zeros
-from fusehash.numerics.features import FeatureMap
+from fusehash.numerics.arrays import Array, cast, host, mask_rows, namespace, precision, to_device_of, zeros
+from fusehash.numerics.features import FeatureMap, rbf_features
 from fusehash.streams.row_passes import Block
 
 Arrays = dict[str, Array]  # by view
@@ -19,17 +19,6 @@ Masks = dict[str, Array | None]  # by view; None: present in all rows
 
 # A pass keeps its features and graph rows for the next pass up to this many entries (64 MiB of single precision).
 CACHED_ENTRIES = 2**24
-
-
-class Additive:
-    """A dataclass of sums over rows, to which the sums of other rows can be added in place."""
-
-    def add(self, other: Any) -> None:
-        for f in fields(self):  # type: ignore[arg-type]
-            total = getattr(self, f.name)
-            if total is not None:
-                total += getattr(other, f.name)
-                setattr(self, f.name, total)
 
 
 @dataclass(frozen=True)
@@ -154,12 +143,12 @@ class RowMaps:
         for name, feature_map in self.maps.items():
             X = block.arrays[name]
             prepared[name] = X if self.is_prepared else feature_map.preparation(X)
-            F = feature_map.of_prepared(prepared[name])
+            F = rbf_features(prepared[name], feature_map.anchors, feature_map.bandwidth)
             if self.means:
                 F = F - self.means[name]
             seen = block.present[name]
             if seen is not None:
-                F = namespace(F).where(seen[:, None], F, zeros((1, 1), F, precision(F)))
+                F = mask_rows(F, seen)
             parts.append(F)
         F = parts[0] if len(parts) == 1 else namespace(parts[0]).concat(parts, axis=1)
         features = RowFeatures(block.rows, prepared, block.present, F)

@@ -31,13 +31,13 @@ from fusehash import bits
 from fusehash.errors import DataError, ParameterError
 from fusehash.files import contiguous, storable
 from fusehash.hashers.base import CrossModalHasher
-from fusehash.hashers.fusehash.closed_form import BLOCK_ROWS, Moments, exact, hash_functions, spectrum
-from fusehash.hashers.fusehash.fitted import Additive, Arrays, Choices, Embedding, Fitted, GraphMap, Masks, RowMaps
+from fusehash.hashers.fusehash.closed_form import BLOCK_ROWS, exact, hash_functions, spectrum
+from fusehash.hashers.fusehash.fitted import Arrays, Choices, Embedding, Fitted, GraphMap, Masks, RowMaps
 from fusehash.hashers.fusehash.nested import check_nested
 from fusehash.numerics.arrays import Array, cast, convert, host, namespace, precision, to_device_of, zeros
 from fusehash.numerics.parallel import one_blas_thread
 from fusehash.numerics.rotation import groups, signs_of
-from fusehash.streams.row_passes import Block, RowPasses
+from fusehash.streams.row_passes import Block, RowPasses, RowSums
 from fusehash.views import PairedViews, ViewsLike
 
 Model = TypeVar("Model", bound="Incremental")
@@ -98,7 +98,7 @@ class Incremental(CrossModalHasher):
                 fitted = convert(self.fitted_, lambda part: to_device_of(part, data.like))
                 frame = Frame(fitted, fitted.means, data.n_rows)
                 work = partial(frame.row_sums, fitted.code_map, frame.shift(fitted.means), True)
-                sums = convert(data.total(work, BLOCK_ROWS, [self.codes_])[1], host)
+                sums = FrameSums(**convert(data.total(work, BLOCK_ROWS, [self.codes_])[1], host))
                 summary, part = frame.summary(data, sums, self.codes_)
         except BaseException:  # also Ctrl-C: it was not fitted before
             self._take_learned()
@@ -173,11 +173,11 @@ class Incremental(CrossModalHasher):
             work = partial(frame.row_sums, fitted.code_map, frame.shift(fitted.means), True)
             so_far = data.total(work, BLOCK_ROWS)[1]
             self._report(2, 3, "spectrum of all rows")
-            refit = self._refit(fitted, means, old.gram + so_far.gram, old.with_bits + so_far.with_bits)
+            refit = self._refit(fitted, means, old.gram + so_far["gram"], old.with_bits + so_far["with_bits"])
             self._report(3, 3, "codes of the new rows")
             work = partial(frame.row_sums, refit.fitted.code_map, refit.mu, False)
             (codes,), new = data.total(work, BLOCK_ROWS)  # type: ignore[misc]
-            codes, new = host(codes), replace(new, gram=so_far.gram)
+            codes, new = host(codes), FrameSums(**{**new, "gram": so_far["gram"]})
             summary, part = frame.summary(data, convert(new, host), codes)
             seen = self.sums_.with_part(summary, [part])
             self._adopt(refit, old, new, total.sample, seen, np.concatenate([self.codes_, codes]))
@@ -195,7 +195,7 @@ class Incremental(CrossModalHasher):
         nested = check_nested(type(self).__name__, self.nested, self.n_bits)
         code_map = embedding.rotated(aligned_rotation(frame.on_columns(embedding, mu).T @ with_bits, nested))
         changed = replace(fitted, means=later_means, graph=frame.moved_graph(mu), code_map=code_map)
-        return Refit(frame, mu, sums.FF, changed, w)
+        return Refit(frame, mu, sums["FF"], changed, w)
 
     def _adopt(
         self, refit: Refit, old: FrameSums, new: FrameSums | None, sample: Sample, seen: Seen, codes: bits.Codes
@@ -226,7 +226,7 @@ class Incremental(CrossModalHasher):
 
 @storable("Sums")
 @dataclass
-class FrameSums(Additive):
+class FrameSums:
     """A'A, A'b, A'y and sum y^2 of some rows. In a model A'A is packed: the lower triangle, row by row."""
 
     gram: Array
@@ -338,7 +338,7 @@ class Frame:
             means[name] = cast(mean, precision(self.means[name]))
         return means
 
-    def moments(self, gram: Array, mu: Array) -> Moments:
+    def moments(self, gram: Array, mu: Array) -> RowSums:
         """What the spectrum needs, for features with later means."""
         D, q = self.n_features, len(gram) - len(mu)
         EA = gram[q:]
@@ -346,7 +346,7 @@ class Frame:
         FF = gram[:D, :D] - EF.T @ mu - mu.T @ EF + mu.T @ EE @ mu
         FS = gram[:D, D:q] - mu.T @ EA[:, D:q]
         F = EF[0] - EE[0] @ mu
-        return Moments(round(float(gram[q, q])), F, EA[0, D:q], FF, FS, gram[D:q, D:q])
+        return RowSums(count=round(float(gram[q, q])), F=F, S=EA[0, D:q], FF=FF, FS=FS, SS=gram[D:q, D:q])
 
     def on_columns(self, embedding: Embedding, mu: Array) -> Array:
         """M with Y = A M, for an embedding of features with later means."""
@@ -379,7 +379,7 @@ class Frame:
 
     def row_sums(
         self, code_map: Embedding, mu: Array, with_gram: bool, block: Block, codes: bits.Codes | None = None
-    ) -> tuple[tuple[Array], FrameSums]:
+    ) -> tuple[tuple[Array], RowSums]:
         """Codes of a block and its sums; b are the signs of y, or the `codes` given out. A'A only `with_gram`."""
         A = self.columns(self.maps, block)
         Y = self.codes_of(A, code_map, mu)
@@ -389,7 +389,7 @@ class Frame:
         gram, with_bits, with_codes = (
             cast(left.T @ cast(right, precision(left)), "float64") for right in (A if with_gram else A[:, :0], B, Y)
         )
-        return (bits.pack(Y),), FrameSums(gram, with_bits, with_codes, squares)
+        return (bits.pack(Y),), RowSums(gram=gram, with_bits=with_bits, with_codes=with_codes, squares=squares)
 
     def summary(self, data: RowPasses, sums: FrameSums, codes: bits.Codes) -> tuple[RowSummary, list[Any]]:
         """All that is kept of the rows of one call, and what identifies them: a digest of their sums, their number."""

@@ -6,18 +6,15 @@ projected gradient) for many rows that share one low-rank Hessian:
     min_{s on the simplex}  s'Hs - l's,     H = ridge I - sign * U U',     U (P x C), C << P.
 
 Departures from the paper, both measured in docs/paper.md:
-- Momentum (Eq. 24) is printed as (1 + sqrt(1 + 4c)) / 2, which stalls at 1/2; Nesterov's rule has 4c^2. `as_printed`
-  uses the print.
-- A row whose objective would rise drops its momentum and keeps its last point, so the objective never rises, not even
-  where H is indefinite.
+- Momentum (Eq. 24) is printed as (1 + sqrt(1 + 4c)) / 2, which stalls; Nesterov's rule has 4c^2. See `as_printed`.
+- A row whose objective would rise drops its momentum and keeps its last point, so the objective never rises.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property
 from importlib.util import find_spec
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +27,6 @@ from fusehash.numerics.arrays import (
     device_of,
     dots,
     host,
-    is_numpy,
     namespace,
     precision,
     squares,
@@ -39,21 +35,19 @@ from fusehash.numerics.arrays import (
 )
 from fusehash.numerics.compiled import compiled
 
-# Relative changes below this are none.
-ROUNDING = {"float64": 1e-14, "float32": 1e-6}
+Step = tuple[Array, Array, Array]  # projected rows, their thresholds, and three norms per row
+ROUNDING = {"float64": 1e-14, "float32": 1e-6}  # relative changes below this are none
 _MAX_TRITON_COLUMNS = 4096  # a row must fit into the registers of a block of threads
-# Inputs hold no NaN; sums may be reordered so that the compiler can vectorize them.
-_FAST = {"reassoc", "contract", "nsz", "nnan"}
+_FAST = {"reassoc", "contract", "nsz", "nnan"}  # no NaN; sums may be reordered so that they can be vectorized
 
 
 @compiled(fastmath=_FAST)
 def _threshold(y: Floats, start: float) -> float:
     """The tau with sum max(y - tau, 0) = 1, by Newton steps on that convex, decreasing function.
 
-    The largest entry is 0 (differences to it are what counts, and so huge inputs stay exact), so tau is in [-1, 0),
-    and so must be the start. Newton reaches the root's left side in one step and then climbs; the set of entries above
-    tau only shrinks, so an unchanged count means the exact set, and the last step is exact. No sort, two or three
-    passes from a warm start, each a plain sum that the compiler vectorizes.
+    The largest entry must be 0, so tau is in [-1, 0), and so must be the start. Newton reaches the left side of the
+    root in one step and then climbs. The set of entries above tau only shrinks, so an unchanged count means that the
+    last step was exact. From a warm start this takes two or three passes, which the compiler vectorizes.
     """
     tau, last = start, -1
     for _ in range(y.size + 2):
@@ -71,7 +65,7 @@ def _threshold(y: Floats, start: float) -> float:
 
 def project_rows(Y: Array) -> Array:
     """Project every row of Y (n, P) onto the simplex (Eq. 26)."""
-    if is_numpy(Y):
+    if isinstance(Y, np.ndarray):
         Y = np.array(Y, dtype=np.float64, order="C")
     return step(Y, None, 1.0, first_thresholds(Y))[0]
 
@@ -97,15 +91,13 @@ def thresholds(Y: Array, start: Array) -> Array:
     return tau
 
 
-def step(
-    Y: Array, linear: Array | None, scale: float, tau: Array, S: Array | None = None
-) -> tuple[Array, Array, Array]:
+def step(Y: Array, linear: Array | None, scale: float, tau: Array, S: Array | None = None) -> Step:
     """Every row of scale * Y + linear projected onto the simplex; Y may be overwritten.
 
-    `tau` are thresholds to start from, relative to the largest entry of their row. Gives the projections, their
-    thresholds and, per row, ||s||^2, <linear, s> and ||s - row of S||^2 (what is not given counts as 0).
+    `tau` are thresholds to start from, relative to the largest entry of their row. The norms are ||s||^2,
+    <linear, s> and ||s - row of S||^2 (what is not given counts as 0).
     """
-    if is_numpy(Y):
+    if isinstance(Y, np.ndarray):
         norms = np.empty((len(Y), 3))
         nothing = np.zeros((1, Y.shape[1]))
         _step(Y, nothing if linear is None else linear, scale, nothing if S is None else S, tau, norms)
@@ -121,9 +113,7 @@ def step(
     return new, tau, xp.stack([squares(new), inner, squares(new if S is None else new - S)], axis=1)
 
 
-@lru_cache(maxsize=1)
-def _has_triton() -> bool:
-    return find_spec("triton") is not None
+_has_triton = cache(lambda: find_spec("triton") is not None)
 
 
 def _suits_triton(Y: Array) -> bool:
@@ -132,9 +122,7 @@ def _suits_triton(Y: Array) -> bool:
     return library == "torch" and device.startswith("cuda") and Y.shape[1] <= _MAX_TRITON_COLUMNS and _has_triton()
 
 
-def _triton_step(
-    Y: Array, linear: Array | None, scale: float, tau: Array, S: Array | None
-) -> tuple[Array, Array, Array]:
+def _triton_step(Y: Array, linear: Array | None, scale: float, tau: Array, S: Array | None) -> Step:
     """`step` on a GPU: one kernel that reads a row once and keeps it in registers."""
     import torch
     import triton
@@ -147,15 +135,11 @@ def _triton_step(
         Y, scale = Y * scale, 1.0
     new, new_tau = torch.empty_like(Y), torch.empty_like(tau)
     norms = torch.empty((n, 3), dtype=Y.dtype, device=Y.device)
-    nothing: Any = Y  # never read
     size = triton.next_power_of_2(width)
     with torch.cuda.device(Y.device):
-        project_step[(n,)](
-            Y, nothing if linear is None else linear.contiguous(), nothing if S is None else S.contiguous(),
-            tau, new, new_tau, norms, float(scale), width,
-            HAS_LINEAR=linear is not None, HAS_LAST=S is not None, SIZE=size,
-            num_warps=max(min(size // 256, 8), 1),
-        )  # fmt: skip
+        arrays = *((Y if part is None else part.contiguous()) for part in (linear, S)), tau, new, new_tau, norms
+        options = {"HAS_LINEAR": linear is not None, "HAS_LAST": S is not None, "SIZE": size}
+        project_step[(n,)](Y, *arrays, float(scale), width, **options, num_warps=max(min(size // 256, 8), 1))
     return new, new_tau, norms
 
 
@@ -183,7 +167,7 @@ def _step(Y: Floats, linear: Floats, scale: float, S: Floats, tau: Floats, norms
 
 def advance(new: Array, S: Array, Z: Array, moved: Array, momentum: Array, needs_z: bool) -> tuple[Array, Array]:
     """Accept the rows that moved (S <- new) and extrapolate (Z, Eq. 23) where the gradient step needs Z itself."""
-    if is_numpy(new):
+    if isinstance(new, np.ndarray):
         _advance(new, S, Z, moved, momentum, needs_z)
         return S, Z
     stayed = namespace(new).nonzero(~moved)[0]
@@ -224,7 +208,7 @@ class LowRankHessian:
         return float(np.linalg.eigvalsh(host(cast(self.U.T @ self.U, "float64")))[-1])
 
     def prepare(self) -> None:
-        """Compute what all blocks share, before they do so at once."""
+        """Compute what all blocks share once, before several threads need it."""
         if self.has_inverse:
             self.inverse_core  # noqa: B018
         self.lipschitz  # noqa: B018
@@ -259,15 +243,14 @@ def minimize_rows(
 ) -> Array:
     """Solve min s'Hs - l's on the simplex for every row l of `linear` (Algorithm 1), all rows together.
 
-    Because H = ridge I - U U', a gradient costs O(P C) a row; with the step 1 / Lp and Lp = 2 ridge (the usual case)
-    the update is just the projection of (U U'z + l / 2) / ridge.
+    Because H = ridge I - U U', a gradient costs O(P C) per row. With Lp = 2 ridge (the usual case) the update is the
+    projection of (U U'z + l / 2) / ridge.
 
     Parameters
     ----------
     linear : (n, P); row i is gamma_1 a_i + gamma_3 Bs b_i.
-    max_iter, tol : at most so many steps; stops when ||s_new - s_old|| <= tol * ||s_new|| in every row.
-    start : feasible (n, P) first points; by default the projection of Eq. 27 (printed without its factor 1/2, and
-        infeasible), or of l itself where H has no inverse.
+    max_iter, tol : stops after `max_iter` steps, or when ||s_new - s_old|| <= tol * ||s_new|| in every row.
+    start : feasible (n, P) first points; by default the projection of Eq. 27 (see `_first_point`).
     trace : gets the sum of the objectives after every step.
     """
     U, sign = hessian.U, hessian.sign
@@ -305,13 +288,12 @@ def minimize_rows(
             return new  # plain steps cannot rise: no need to look at the objective
         new_U = new @ U
         new_value = objective(norms[:, 0], norms[:, 1], new_U)
-        # A rise beyond rounding: forget the momentum, stay, and take a plain step next time. That one cannot rise, so
-        # whatever rounding says of it, it is taken, or it would come again and again.
+        # A rise beyond rounding: stay, and take a step without momentum next time, which is always accepted.
         moved = (new_value <= value + ROUNDING[dtype] * xp.abs(value)) | (momentum == 0.0)
         if as_printed:
             moved = moved | ~moved
         # Nearly always all rows have moved, and then nothing has to be chosen row by row.
-        choose = take_new if bool(xp.all(moved)) else xp.where
+        choose = (lambda _, new, old: new) if bool(xp.all(moved)) else xp.where
         rows = moved[:, None]
         c_next = (1.0 + xp.sqrt(1.0 + 4.0 * (c if as_printed else c * c))) / 2.0  # Eq. 24
         momentum = choose(moved, (c - 1.0) / c_next, xp.zeros_like(c))
@@ -328,15 +310,9 @@ def minimize_rows(
     return S
 
 
-def take_new(condition: Array, new: Array, old: Array) -> Array:
-    """`where` for a condition that holds everywhere."""
-    return new
-
-
-def _first_point(hessian: LowRankHessian, linear: Array, scaled: Array) -> tuple[Array, Array, Array]:
-    """`step` to the projection of Eq. 27, s0 = (2H)^-1 l (by the Woodbury identity), or of l where H has no inverse.
-
-    `scaled` is (l - max l) / Lp; <scaled, s0> is what the second of the norms gets.
+def _first_point(hessian: LowRankHessian, linear: Array, scaled: Array) -> Step:
+    """`step` to the projection of Eq. 27, s0 = (2H)^-1 l (with the factor 1/2 that the print lacks, by the Woodbury
+    identity), or of l where H has no inverse. `scaled` is (l - max l) / Lp; the second norm is <scaled, s0>.
     """
     U, ridge = hessian.U, hessian.ridge
     if not hessian.has_inverse:
