@@ -13,16 +13,48 @@ SOURCE = Path(__file__).parents[1] / "src" / "fusehash"
 PAGE = Path(__file__).parents[1] / "docs" / "architecture.md"
 BEGIN, END = "<!-- tree: written by tests/house.py -->\n", "<!-- end of tree -->\n"
 
+# One line per folder; the package itself comes last.
 ORDER: list[str] = """
-errors
-extras
-files
-sqlite
+version errors extras files sqlite parameters
+numerics numerics.arrays numerics.compiled numerics.parallel numerics.linalg numerics.anchors numerics.rotation
+numerics.features numerics.simplex.triton numerics.simplex
+bits views
+streams.stored streams.writers streams.formats streams.blocks streams.row_passes streams.cluster streams
+encoders.base encoders.reading encoders.histograms encoders.images encoders.texts encoders.clip encoders.onnx encoders
+datasets.base datasets.arrays datasets.folders datasets.splits datasets.photos datasets.emoji datasets.synthetic
+datasets.loading datasets
+evaluation.tie_kernels evaluation.kernels evaluation.ranking evaluation.relevance evaluation.curves
+evaluation.map_rules evaluation.metrics evaluation.result evaluation.protocols evaluation
+hashers.base hashers.linear hashers.kernel hashers.canonical hashers.controls hashers.catalogue
+hashers.agsfh.clusters hashers.agsfh.graph hashers.agsfh.paper hashers.agsfh
+hashers.fusehash.nested hashers.fusehash.fitted hashers.fusehash.closed_form hashers.fusehash.tuning
+hashers.fusehash.partial_fit hashers.fusehash
+hashers.baselines hashers.baselines.joint_features hashers.baselines.fsh hashers.baselines.rfdh
+hashers.baselines.jimfh hashers.baselines.cmfh hashers.baselines.imh hashers.baselines.lssh hashers.baselines.cvh
+hashers.baselines.cca_itq hashers.baselines.agh hashers.baselines.scm hashers.baselines.seph
+hashers.reconstructed hashers.reconstructed.pdh hashers.reconstructed.csgh hashers.reconstructed.bgdh
+hashers.reconstructed.jchr hashers.reconstructed.fdch hashers.reconstructed.adch hashers.reconstructed.scvh
+hashers
+search.rows
+search.engines search.engines.kernel search.engines.scan search.engines.numpy search.engines.tables
+search.engines.faiss search.engines.torch.kernels search.engines.torch.select search.engines.torch
+search.store search.file
+search.servers search.servers.address search.servers.postgres search.servers.milvus
+search.index search
+experiments experiments.store experiments.spec experiments.metrics experiments.examples experiments.significance
+experiments.tables experiments.figures experiments.report experiments.workers experiments.runner
+collection.items collection.store collection.encoding collection.training collection.changes collection.generations
+collection.overview collection.searching collection.collection collection
+app.errors app.guard app.cache app.records app.routes app app.server
+commands commands.terminal commands.inputs commands.models commands.evaluate commands.collection commands.index
+commands.bench commands.serve commands.demo
+cli fusehash
 """.split()  # noqa: SIM905
 
 # What each folder is for; a module says so itself, in the first line of its docstring.
 FOLDERS = {
     "numerics": "arrays, linear algebra, anchors and rotations; knows nothing about views or methods",
+    "numerics/simplex": "projection onto the simplex and Algorithm 1, on a CPU and on a GPU",
     "streams": "views that are larger than memory, and passes over rows by threads, a GPU or a cluster",
     "encoders": "raw images and texts -> features",
     "datasets": "benchmark files, folders of photos, emoji, generated data",

@@ -1,1 +1,1 @@
-"""."""
+"""Numerical building blocks; nothing here knows about views or methods."""

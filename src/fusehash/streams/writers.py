@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from copy import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +20,7 @@ from fusehash.parameters import Progress
 from fusehash.streams.stored import Matrix, StoredMatrix
 from fusehash.views import check_paired, check_shape
 
-if TYPE_CHECKING:
-    from fusehash.hashers.base import CrossModalHasher
-
+Hasher = Any  # a fitted CrossModalHasher; hashers are below streams in the tree
 Out = str | os.PathLike[str] | None
 ENCODE_ROWS = 8192  # a multiple of the 64 rows in which hashers encode, so that a row always gives the same products
 ENCODE_ENTRIES = 2**22
@@ -116,7 +114,7 @@ def npy_header(shape: tuple[int, int], dtype: np.dtype[Any]) -> bytes:
 
 
 def encode_rows(
-    hasher: CrossModalHasher, views: Mapping[str, Any], *, fused: bool, out: Out = None, report: Progress | None = None
+    hasher: Hasher, views: Mapping[str, Any], *, fused: bool, out: Out = None, report: Progress | None = None
 ) -> Any:
     """The codes of stored views, block by block: as an array, or written to a `.npy` file (whose path is returned).
 
@@ -160,7 +158,7 @@ def rows_at_once(matrices: Iterable[Any]) -> int:
     return int(np.clip(ENCODE_ENTRIES // max(1, width) // 64 * 64, 64, ENCODE_ROWS))
 
 
-def encode_lazily(hasher: CrossModalHasher, X: Any, view: str) -> Any:
+def encode_lazily(hasher: Hasher, X: Any, view: str) -> Any:
     """The codes of a dask array as a dask array of the same row chunks; nothing is computed."""
     if X.ndim != 2:
         check_shape(f"View '{view}'", X.shape)
@@ -175,7 +173,7 @@ def encode_lazily(hasher: CrossModalHasher, X: Any, view: str) -> Any:
 class BlockEncoder:
     """Encodes one block of one view by a copy of the model that is small enough to send to workers."""
 
-    def __init__(self, hasher: CrossModalHasher, view: str) -> None:
+    def __init__(self, hasher: Hasher, view: str) -> None:
         self.hasher, self.view = copy(hasher), view
         self.hasher.codes_ = hasher.codes_[:0].copy()
         self.hasher.__dict__.pop("sums_", None)  # encoding does not need them
@@ -186,7 +184,7 @@ class BlockEncoder:
         return next(encode_blocks(self.hasher, [block], self.view))
 
 
-def encode_blocks(hasher: CrossModalHasher, stream: Any, view: str | None) -> Iterator[bits.Codes]:
+def encode_blocks(hasher: Hasher, stream: Any, view: str | None) -> Iterator[bits.Codes]:
     """The codes of every block of a stream, in order: of one view, or (view None) fused from those in the block.
 
     A block is a mapping from name to matrix, or a tuple in the order of fit; for one view also the matrix itself.
