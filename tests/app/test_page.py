@@ -15,9 +15,13 @@ import pytest
 
 REQUIRED = os.environ.get("FUSEHASH_REQUIRE") == "all"
 ARGUMENTS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
     "--disable-sync",
-]  # fmt: skip
+]
 SEND_FILE = """([content, kind, how]) => {
     const common = { bubbles: true, cancelable: true };
     const bytes = Uint8Array.from(atob(content), (letter) => letter.charCodeAt(0));

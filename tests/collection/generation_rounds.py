@@ -72,7 +72,7 @@ def check_codes(path: Path) -> None:
         state, entries = collection._now().state, list(collection._stored().values())
         if not state.model:
             return
-        model = training.load_model(path, state.model).model
+        model = training.load_model(path, state.model)
         assert 8 * len(collection.query_code(text="red tall")) == state.n_bits == model.n_bits
         encoders = {view: load_encoder(path, view, name) for view, name in state.encoder_names.items()}
         features = FeatureCache(path / "features.db")

@@ -166,10 +166,16 @@ def test_what_is_wrong_takes_one_line_and_status_1(made, photos, tmp_path):
 
 def test_wrong_usage_is_status_2(made, photos):
     for words in (
-        ("index", photos), ("search", made), ("search", made, "a", "--like", 1), ("search", made, "a", "--radius", 1),
-        ("index", "add", made, photos, "--text", "t"), ("index", "add", made, photos, "--ids", "x.npy"),
-        ("index", "remove", made), ("index", "reindex"), ("index", photos, "--nonsense"),
-    ):  # fmt: skip
+        ("index", photos),
+        ("search", made),
+        ("search", made, "a", "--like", 1),
+        ("search", made, "a", "--radius", 1),
+        ("index", "add", made, photos, "--text", "t"),
+        ("index", "add", made, photos, "--ids", "x.npy"),
+        ("index", "remove", made),
+        ("index", "reindex"),
+        ("index", photos, "--nonsense"),
+    ):
         assert call(*words).exit_code == 2, words
 
 

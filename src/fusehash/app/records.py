@@ -40,9 +40,14 @@ class ItemRecord(ApiModel):
     @classmethod
     def of(cls, item: Item) -> ItemRecord:
         return cls(
-            id=item.id, key=item.key, text=item.text, labels=list(item.labels), width=item.width, height=item.height,
+            id=item.id,
+            key=item.key,
+            text=item.text,
+            labels=list(item.labels),
+            width=item.width,
+            height=item.height,
             thumbnail=f"/api/items/{item.id}/thumbnail" if item.has_image else None,
-        )  # fmt: skip
+        )
 
 
 class HitRecord(ApiModel):

@@ -76,9 +76,12 @@ def reading(collection: Collection, limits: Limits, name: str, writable: bool) -
     image_file = File(description="JPEG, PNG, GIF, WEBP, BMP or TIFF.")
 
     @router.get(
-        "/search", tags=["search"], responses=_errors(404, 422), response_model=records.SearchAnswer,
+        "/search",
+        tags=["search"],
+        responses=_errors(404, 422),
+        response_model=records.SearchAnswer,
         summary="Search by text, item or code",
-    )  # fmt: skip
+    )
     async def search(
         text: str | None = Query(None, min_length=1, max_length=limits.text_length, description="Words to look for."),
         like: int | None = Query(None, ge=1, le=MAX_ID, description="Id of an item; finds similar ones."),
@@ -109,9 +112,12 @@ def reading(collection: Collection, limits: Limits, name: str, writable: bool) -
         return await anyio.to_thread.run_sync(work, limiter=searches)
 
     @router.post(
-        "/search", tags=["search"], responses=_errors(400, 403, 408, 413, 415, 422),
-        response_model=records.SearchAnswer, summary="Search by image",
-    )  # fmt: skip
+        "/search",
+        tags=["search"],
+        responses=_errors(400, 403, 408, 413, 415, 422),
+        response_model=records.SearchAnswer,
+        summary="Search by image",
+    )
     async def search_by_image(
         image: UploadFile = image_file, k: int = k_query, label: str | None = label_query, rerank: bool = rerank_query
     ) -> Response:
@@ -140,9 +146,12 @@ def reading(collection: Collection, limits: Limits, name: str, writable: bool) -
         return records.ItemRecord.of(existing(id))
 
     @router.get(
-        "/items/{id}/thumbnail", tags=["items"], response_class=Response, summary="A small JPEG",
+        "/items/{id}/thumbnail",
+        tags=["items"],
+        response_class=Response,
+        summary="A small JPEG",
         responses={**_errors(404, 422), 200: {"content": {"image/jpeg": {}}}, 304: {"description": "Not changed."}},
-    )  # fmt: skip
+    )
     def thumbnail(request: Request, id: int = id_path) -> Response:
         jpeg = collection.thumbnail(id)
         if jpeg is None:

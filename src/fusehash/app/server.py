@@ -67,8 +67,15 @@ def serve(app: FastAPI, listening: socket.socket, ready: Callable[[], None]) -> 
             ready()
 
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, proxy_headers=False, lifespan="off",
-        timeout_keep_alive=15, timeout_graceful_shutdown=10, ws="none",
-    )  # fmt: skip
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        lifespan="off",
+        timeout_keep_alive=15,
+        timeout_graceful_shutdown=10,
+        ws="none",
+    )
     with contextlib.suppress(KeyboardInterrupt):
         Server(config).run(sockets=[listening])

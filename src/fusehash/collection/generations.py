@@ -85,11 +85,11 @@ class GenerationChange(ItemChange):
         learned = self._learn(entries, must_train=True, fit_images=settings.image != old_settings.image)
         quality = None
         if measure:
-            quality = held_out_quality(entries, learned.encoders, self._features, settings, self._progress)
+            quality = held_out_quality(entries, learned.encoders, self.features, settings, self._progress)
             if old_quality is None:  # measure the current generation too, to have something to compare with
                 with contextlib.suppress(FusehashError, OSError):  # its encoders may be lost
                     encoders = self._load(old_state).encoders
-                    old_quality = held_out_quality(entries, encoders, self._features, old_settings, self._progress)
+                    old_quality = held_out_quality(entries, encoders, self.features, old_settings, self._progress)
         codes = {
             entry.id: KeptCode(content, code, code is not None)
             for entry, content, code in zip(entries, contents, self._codes(entries, learned), strict=True)
@@ -107,8 +107,8 @@ class GenerationChange(ItemChange):
                 new = CollectionState(settings.n_bits, generation=self.state.newest, settings=asdict(settings))
                 _keep(database, describe(new, learned, quality=quality), codes)
             self._remove_unused_files()  # also those of interrupted builds
-        self._report.generation = self.state.newest
-        self._report.unchanged = len(entries)
+        self.report.generation = self.state.newest
+        self.report.unchanged = len(entries)
 
     def switch(self, entries: Sequence[Entry], number: int | None, *, back: bool) -> None:
         """Make a kept generation current, with codes of all current items; keep the one that was."""
@@ -117,16 +117,12 @@ class GenerationChange(ItemChange):
             kept = _read_codes(database, target)
             current = dict(database.execute("SELECT id, code FROM code").fetchall())
         stored = {entry.id: entry for entry in entries if entry.id is not None}
-        contents = {id: _content_of(entry) for id, entry in stored.items()}
-        old = {id: KeptCode(contents[id], current.get(id), entry.trained) for id, entry in stored.items()}
-        stale = {id: e for id, e in stored.items() if id not in kept or kept[id].content != contents[id]}
+        old = {id: KeptCode(_content_of(e), current.get(id), e.trained) for id, e in stored.items()}
+        stale = {id: e for id, e in stored.items() if id not in kept or kept[id].content != old[id].content}
         learned = self._load(target)
-        if stale:
-            self._encoder.encode(list(stale.values()), learned.encoders)
-        encoded = dict(zip(stale, self._codes(list(stale.values()), learned), strict=True))
-        new = {
-            id: KeptCode(content, encoded[id], False) if id in encoded else kept[id] for id, content in contents.items()
-        }
+        self._encoder.encode(list(stale.values()), learned.encoders)
+        codes = dict(zip(stale, self._codes(list(stale.values()), learned), strict=True))
+        new = {id: KeptCode(old[id].content, codes[id], False) if id in codes else kept[id] for id in old}
         self._progress(0, 1, "writing")
         with self._items.writing() as database:
             _forget(database, target.generation)
@@ -137,11 +133,10 @@ class GenerationChange(ItemChange):
             previous = self.state.generation if self.state.model else 0
             self.state = replace(_counted(target, new), revision=revision, newest=newest, previous=previous)
             self.state.write(database)
-        self._report.generation = target.generation
-        self._report.changed, self._report.unchanged = len(stale), len(entries) - len(stale)
+        self.report.generation = target.generation
+        self.report.changed, self.report.unchanged = len(stale), len(entries) - len(stale)
 
     def drop(self, number: int) -> None:
-        """Remove a generation and its files."""
         if number == self.state.generation:
             raise DataError(f"Generation {number} is current and cannot be dropped; switch to another one first.")
         with self._items.writing() as database:
@@ -150,7 +145,7 @@ class GenerationChange(ItemChange):
             if self.state.previous == number:
                 self.state = replace(self.state, previous=0)
                 self.state.write(database)
-        self._report.generation = self.state.generation
+        self.report.generation = self.state.generation
         self.remove_unused_files()
 
     def _choose(self, kept: Sequence[CollectionState], number: int | None, back: bool) -> CollectionState:
@@ -164,9 +159,7 @@ class GenerationChange(ItemChange):
         if number is None:
             newer = [state for state in kept if state.generation > self.state.generation]
             if not newer:
-                raise DataError(
-                    f"There is no newer generation to switch to; build one, or name one that is kept ({numbers})."
-                )
+                raise DataError(f"There is no newer generation; build one, or name one that is kept ({numbers}).")
             return newer[-1]
         if number == self.state.generation:
             raise DataError(f"Generation {number} is current already.")
@@ -197,9 +190,8 @@ def _read_codes(database: sqlite3.Connection, state: CollectionState) -> dict[in
     pairs = [(id, row.code) for id, row in codes.items() if isinstance(row.code, bytes)]
     is_whole = len(pairs) == state.codes and all(len(code) == state.n_bits // 8 for _, code in pairs)
     if not is_whole or store.digest_of(pairs) != state.digest:
-        raise DamageError(
-            f"codes of generation {state.generation} are missing or damaged; the current generation is intact"
-        )
+        number = state.generation
+        raise DamageError(f"codes of generation {number} are missing or damaged; the current generation is intact")
     return codes
 
 

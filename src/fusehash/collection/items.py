@@ -6,9 +6,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import stat
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,6 @@ from fusehash.errors import DataError, FusehashError
 MAX_BYTES = 1 << 28  # of an image file
 # A file that changed less than this before it was read may change again without another modification time.
 _SETTLED_NS = 2_000_000_000
-
-Progress = Callable[[int, int, str], None]
 
 
 class CollectionError(FusehashError, OSError):
@@ -146,7 +145,6 @@ class Entry:
 
     @property
     def text_content(self) -> bytes | None:
-        """Hash of the text."""
         return None if self.text is None else content_hash(self.text.encode())
 
     def read(self) -> bytes:
@@ -172,13 +170,11 @@ class Entry:
 
     def is_same_file(self, stored: Entry) -> bool:
         """Whether size and modification time show that the image is the stored one, without reading it."""
-        if self.path is None or not stored.mtime:
-            return False
-        try:
-            status = self.path.stat()
-        except OSError:
-            return False
-        return (status.st_size, status.st_mtime_ns) == (stored.size, stored.mtime)
+        if self.path is not None and stored.mtime:
+            with contextlib.suppress(OSError):
+                status = self.path.stat()
+                return (status.st_size, status.st_mtime_ns) == (stored.size, stored.mtime)
+        return False
 
 
 def check_items(items: Iterable[NewItem], skipped: dict[str, str], *, partial: bool = False) -> list[Entry]:
@@ -207,9 +203,8 @@ def check_items(items: Iterable[NewItem], skipped: dict[str, str], *, partial: b
         elif isinstance(item.image, str | Path):
             entry.path = Path(item.image).absolute()
         elif item.image is not None:
-            raise DataError(
-                f"The image of {item.key!r} must be a path or bytes. Got {type(item.image).__name__} instead."
-            )
+            kind = type(item.image).__name__
+            raise DataError(f"The image of {item.key!r} must be a path or bytes. Got {kind} instead.")
         if entry.text is None and item.image is None and not partial:
             skipped[key] = "it has neither an image nor a text."
             continue

@@ -26,7 +26,6 @@ distance, then id.
 from __future__ import annotations
 
 import re
-import sqlite3
 import sys
 import threading
 import unicodedata
@@ -35,7 +34,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,12 +43,15 @@ from fusehash import bits
 from fusehash.bits import Codes
 from fusehash.collection.encoding import FittedEncoder, Floats32, encoder_file, load_encoder
 from fusehash.collection.store import CollectionState
-from fusehash.collection.training import TrainedModel, load_model, model_file
+from fusehash.collection.training import load_model, model_file
 from fusehash.errors import DataError, FusehashError
 from fusehash.search import HammingIndex
 from fusehash.search.rows import Ids
 from fusehash.sqlite import Database
 from fusehash.views import Floats
+
+if TYPE_CHECKING:
+    from fusehash.hashers.base import CrossModalHasher
 
 CANDIDATES_PER_RESULT, EXTRA_CANDIDATES = 4, 64  # that reranking looks at
 WORDS_WEIGHT = 2.0  # of the words of a text, relative to its code
@@ -77,7 +79,7 @@ class Snapshot:
     _lock: Any = field(default_factory=threading.RLock)
 
     @property
-    def model(self) -> TrainedModel:
+    def model(self) -> CrossModalHasher:
         """The model; raises if nothing has been learned yet."""
         name = self.state.model
         if not name:
@@ -99,7 +101,8 @@ class Snapshot:
         with self._lock:
             if "words" not in self._loaded:
                 with items.reading() as database:
-                    self._loaded["words"] = read_words(database, self._loaded.pop("earlier words", None))
+                    rows = database.execute("SELECT id, text FROM item WHERE text IS NOT NULL ORDER BY id")
+                    self._loaded["words"] = Words.read(rows, self._loaded.pop("earlier words", None))
             return self._loaded["words"]
 
     def successor(self, state: CollectionState, index: HammingIndex) -> Snapshot:
@@ -115,7 +118,7 @@ class Snapshot:
     def project(self, view: str, item: Any, *, must_know: bool = True) -> Floats:
         """The real-valued vector of a query; with `must_know`, a text needs a word that the encoder knows."""
         model = self.model
-        fitted = self.encoder(view) if view in model.views else None
+        fitted = self.encoder(view) if view in model.view_names_ else None
         if fitted is None:
             raise DataError(f"This collection was made without {view}s, so it cannot be searched by {view}.")
         with self._lock:  # an encoder reports problems in an attribute
@@ -125,7 +128,29 @@ class Snapshot:
             raise DataError(f"The query's {view} cannot be used: {problem or 'it has no features.'}")
         if must_know and view == "text" and not row.any():
             raise DataError(f"None of the words of the query occurs in this collection. Got {item!r}.")
-        return model.model.project(row, view=view)[0]
+        return model.project(row, view=view)[0]
+
+    def rank(
+        self, query: Floats, k: int, *, allowed: Ids | None = None, rerank: bool = True, words: WordScores | None = None
+    ) -> tuple[Ids, Ints, Floats, Codes]:
+        """Ids, distances, scores and codes of the `k` best items; with `words`, their texts count too."""
+        n_bits, code = self.state.n_bits, bits.pack(query[None])
+        count = CANDIDATES_PER_RESULT * k + EXTRA_CANDIDATES if rerank else k
+        (distances,), (ids,) = self.index.search(code, count, allowed=allowed)
+        if not rerank or not ids.size:
+            return ids, distances, 1.0 - 2.0 * distances / n_bits, self.index.get(ids)
+        neighbors = ids
+        if words is not None:
+            others = np.setdiff1d(words.best(count, allowed), neighbors)
+            (more_distances,), (more_ids,) = self.index.search(code, count, allowed=others)
+            distances, ids = np.concatenate([distances, more_distances]), np.concatenate([ids, more_ids])
+        codes = self.index.get(ids)
+        # Row by row in one fixed order, so that equal codes get equal scores.
+        scores = (bits.unpack(codes, n_bits) * query).sum(axis=1) / max(np.abs(query).sum(), 1e-300)
+        if words is not None:
+            scores = _with_words(scores, words.of(ids), words.of(neighbors))
+        order = np.lexsort((ids, distances, -scores))[:k]
+        return ids[order], distances[order], scores[order], codes[order]
 
     def _load(self, part: str, path: Path, load: Callable[[], Any]) -> Any:
         with self._lock:
@@ -139,30 +164,6 @@ class Snapshot:
             return self._loaded[part]
 
 
-def rank(
-    snapshot: Snapshot, query: Floats, k: int, *,
-    allowed: Ids | None = None, rerank: bool = True, words: WordScores | None = None,
-) -> tuple[Ids, Ints, Floats, Codes]:  # fmt: skip
-    """Ids, distances, scores and codes of the `k` best items; with `words`, their texts count too."""
-    n_bits, code = snapshot.state.n_bits, bits.pack(query[None])
-    count = CANDIDATES_PER_RESULT * k + EXTRA_CANDIDATES if rerank else k
-    (distances,), (ids,) = snapshot.index.search(code, count, allowed=allowed)
-    if not rerank or not ids.size:
-        return ids, distances, 1.0 - 2.0 * distances / n_bits, snapshot.index.get(ids)
-    neighbors = ids
-    if words is not None:
-        others = np.setdiff1d(words.best(count, allowed), neighbors)
-        (more_distances,), (more_ids,) = snapshot.index.search(code, count, allowed=others)
-        distances, ids = np.concatenate([distances, more_distances]), np.concatenate([ids, more_ids])
-    codes = snapshot.index.get(ids)
-    # Row by row in one fixed order, so that equal codes get equal scores.
-    scores = (bits.unpack(codes, n_bits) * query).sum(axis=1) / max(np.abs(query).sum(), 1e-300)
-    if words is not None:
-        scores = _with_words(scores, words.of(ids), words.of(neighbors))
-    order = np.lexsort((ids, distances, -scores))[:k]
-    return ids[order], distances[order], scores[order], codes[order]
-
-
 def _with_words(scores: Floats, words: Floats, neighbor_words: Floats) -> Floats:
     """Scores by code and words; items without a text get the mean of the neighbors that have one."""
     with_text = neighbor_words[np.isfinite(neighbor_words)]
@@ -174,11 +175,6 @@ def _with_words(scores: Floats, words: Floats, neighbor_words: Floats) -> Floats
 def words_in(text: str) -> list[str]:
     """The different words of a text, in one spelling."""
     return sorted(set(_WORD.findall(unicodedata.normalize("NFKC", text).lower())))
-
-
-def read_words(database: sqlite3.Connection, before: Words | None = None) -> Words:
-    """The words of all texts of a collection."""
-    return Words.read(database.execute("SELECT id, text FROM item WHERE text IS NOT NULL ORDER BY id"), before)
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@
     model-*, image-*, text-*    the models and encoders that items.db names
     writer.lock, builder.lock   held by the one writer and by the one builder of a generation
 
-In items.db, `state` is one row: the current generation. `item.image` and `thumbnail.image` are hashes of an image's
-content. `generation` and `generation_code` are the other generations, created when first needed (generations.py).
+In items.db, `state` is one row: the current generation; the others are in tables that are created when first needed
+(generations.py). `item.image` and `thumbnail.image` are hashes of an image's content.
 
 Two counters: `generation` counts models, `revision` counts changes that a search could see. Functions that write run
 inside a transaction of their caller.
@@ -15,6 +15,7 @@ inside a transaction of their caller.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -33,7 +34,7 @@ from fusehash.bits import Codes
 from fusehash.collection.items import CollectionError, CorruptCollectionError, Entry, Item
 from fusehash.errors import DataError, ParameterError
 from fusehash.files import sync_folder, write_atomically
-from fusehash.parameters import check_integer, check_n_bits
+from fusehash.parameters import integer, multiple_of
 from fusehash.search.rows import Ids
 from fusehash.sqlite import DamageError
 
@@ -60,8 +61,10 @@ GENERATION_TABLES = (
     "CREATE TABLE generation_code (number INTEGER, id INTEGER, content BLOB, code BLOB, trained INTEGER, "
     "PRIMARY KEY (number, id)) WITHOUT ROWID",
 )
+# Columns of `item` and attributes of Entry.
 _COLUMNS = "id, key, text, labels, image, width, height, path, size, mtime, built, trained, problem"
-_INSERT = f"INTO item ({_COLUMNS}) VALUES ({', '.join('?' * 13)})"
+_NAMES = _COLUMNS.split(", ")
+_INSERT = f"INTO item ({_COLUMNS}) VALUES ({', '.join('?' * len(_NAMES))})"
 _DIGEST = (1 << 62) - 1
 # Names in states that were written when a revision was called a generation.
 _OLD_NAMES = {"generation": "revision", "number": "generation", "before": "previous"}
@@ -86,7 +89,6 @@ class CollectionSettings:
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> CollectionSettings:
-        """The settings from JSON values."""
         image, text = (EncoderSettings(content[view]["name"], dict(content[view]["params"])) for view in VIEWS)
         return cls(int(content["n_bits"]), int(content["random_state"]), image, text)
 
@@ -98,8 +100,8 @@ class CollectionSettings:
         """Raise if a value is wrong, an encoder does not exist, or a package that it needs is missing."""
         from fusehash import encoders
 
-        n_bits = check_n_bits(owner, self.n_bits, most=1024)
-        seed = check_integer(owner, "random_state", self.random_state, low=0)
+        n_bits = int(multiple_of(8, 1024).check(owner, "n_bits", self.n_bits))
+        seed = int(integer().check(owner, "random_state", self.random_state))
         for view, encoder in (("image", self.image), ("text", self.text)):
             encoders.make(encoder.name, modality=view, **encoder.params).check_usable()
             try:
@@ -139,14 +141,11 @@ def is_collection(path: Path) -> bool:
 
 
 def read_settings(path: Path) -> CollectionSettings:
-    """The settings in collection.json."""
     if not path.exists():
         raise CollectionError(f"There is no collection at {path}.")
-    if not is_collection(path):
-        raise CorruptCollectionError(f"{path} is not a fusehash collection.")
     try:
-        content = json.loads((path / "collection.json").read_text(encoding="utf-8"))
-        if content["format"] != KIND:
+        content = json.loads((path / "collection.json").read_text(encoding="utf-8")) if is_collection(path) else None
+        if content is None or content["format"] != KIND:
             raise CorruptCollectionError(f"{path} is not a fusehash collection.")
         if content["version"] != VERSION:
             raise CorruptCollectionError(
@@ -183,12 +182,10 @@ class CollectionState:
 
     @property
     def encoder_names(self) -> dict[str, str]:
-        """The names of its encoders by view."""
         names = {"image": self.image_encoder, "text": self.text_encoder}
         return {view: name for view, name in names.items() if name}
 
     def write(self, database: sqlite3.Connection) -> None:
-        """Make this the current state."""
         database.execute("INSERT OR REPLACE INTO state VALUES (1, ?, ?)", self.pack())
 
     def pack(self) -> tuple[str, int]:
@@ -198,12 +195,11 @@ class CollectionState:
 
     @classmethod
     def read(cls, database: sqlite3.Connection) -> CollectionState:
-        """The current state."""
         return cls.unpack(database.execute("SELECT content, checksum FROM state WHERE only = 1").fetchone())
 
     @classmethod
     def unpack(cls, row: Any) -> CollectionState:
-        """The state that `pack` returned, checked."""
+        """The state that `pack` packed, checked."""
         try:
             if row is None or zlib.crc32(row[0].encode()) != row[1]:
                 raise ValueError
@@ -223,23 +219,19 @@ def check(database: sqlite3.Connection, settings: CollectionSettings) -> None:
         raise DamageError("it does not hold the tables of a collection")
     state = CollectionState.read(database)
     try:
-        fits = settings.at(state).n_bits == state.n_bits
+        if settings.at(state).n_bits != state.n_bits:
+            raise ValueError
     except (KeyError, TypeError, ValueError):
-        fits = False
-    if not fits:
-        raise DamageError("its files do not fit together")
+        raise DamageError("its files do not fit together") from None
 
 
 def kept_states(database: sqlite3.Connection) -> list[CollectionState]:
     """The generations other than the current one, in order."""
-    if not has_generations(database):
-        return []
-    rows = database.execute("SELECT content, checksum FROM generation ORDER BY number").fetchall()
-    return [CollectionState.unpack(row) for row in rows]
+    query = "SELECT content, checksum FROM generation ORDER BY number"
+    return [CollectionState.unpack(row) for row in database.execute(query)] if has_generations(database) else []
 
 
 def has_generations(database: sqlite3.Connection) -> bool:
-    """Whether the tables of other generations exist."""
     query = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'generation'"
     return bool(database.execute(query).fetchone()[0])
 
@@ -307,7 +299,7 @@ def write_entries(database: sqlite3.Connection, entries: Iterable[Entry]) -> Non
     for entry in entries:
         _remove_labels(database, entry.id)
         verb = "INSERT" if entry.id is None else "INSERT OR REPLACE"
-        entry.id = database.execute(f"{verb} {_INSERT}", (entry.id, *_row(entry))).lastrowid
+        entry.id = database.execute(f"{verb} {_INSERT}", _row(entry)).lastrowid
         database.executemany("INSERT INTO label VALUES (?, ?)", [(name, entry.id) for name in entry.labels])
 
 
@@ -318,38 +310,31 @@ def touch(database: sqlite3.Connection, entries: Iterable[Entry]) -> None:
 
 
 def remove(database: sqlite3.Connection, ids: Iterable[int]) -> None:
-    """Remove items."""
     for id in ids:
         _remove_labels(database, id)
         database.execute("DELETE FROM item WHERE id = ?", (id,))
 
 
 def _entry(row: tuple[Any, ...]) -> Entry:
-    id, key, text, labels, image, width, height, path, size, mtime, built, trained, problem = row
-    return Entry(
-        key=str(key), text=text, labels=tuple(json.loads(str(labels))),
-        path=None if path is None else Path(os.fsdecode(path)),
-        image=image, width=width, height=height, size=size, mtime=mtime, id=id, built=bool(built),
-        trained=bool(trained), problem=problem, stored=True,
-    )  # fmt: skip
+    values = dict(zip(_NAMES, row, strict=True))
+    values["labels"] = tuple(json.loads(values["labels"]))
+    values["path"] = None if values["path"] is None else Path(os.fsdecode(values["path"]))
+    values["built"], values["trained"] = bool(values["built"]), bool(values["trained"])
+    return Entry(**values, stored=True)
 
 
 def _row(entry: Entry) -> tuple[object, ...]:
-    return (
-        entry.key, entry.text, json.dumps(entry.labels, ensure_ascii=False), entry.image, entry.width, entry.height,
-        _path(entry), entry.size, entry.mtime, entry.built, entry.trained, entry.problem,
-    )  # fmt: skip
+    values = {name: getattr(entry, name) for name in _NAMES}
+    values |= {"labels": json.dumps(entry.labels, ensure_ascii=False), "path": _path(entry)}
+    return tuple(values.values())
 
 
 def _path(entry: Entry) -> str | bytes | None:
     """The path of an image; as bytes if its name is not UTF-8."""
-    if entry.path is None:
-        return None
-    name = os.fsencode(entry.path)
-    try:
-        return name.decode("utf-8")
-    except UnicodeDecodeError:
-        return name
+    name = None if entry.path is None else os.fsencode(entry.path)
+    with contextlib.suppress(UnicodeDecodeError):
+        return None if name is None else name.decode("utf-8")
+    return name
 
 
 def _remove_labels(database: sqlite3.Connection, id: int | None) -> None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fusehash.collection.encoding import Encoders, FeatureCache, Floats32, Views, encoder_file, fingerprint, order_of
-from fusehash.collection.items import Entry, Progress
+from fusehash.collection.items import Entry
 from fusehash.collection.store import VIEWS, CollectionSettings, CollectionState
 from fusehash.errors import DataError, FusehashError
+from fusehash.parameters import Progress
 
 if TYPE_CHECKING:
     from fusehash.hashers.base import CrossModalHasher
@@ -22,29 +22,14 @@ HELD_OUT_PAIRS, TRAINING_PAIRS = 1000, 4000  # at most, to measure quality
 MIN_PAIRS = 40  # with fewer, the quality would be noise
 
 
-@dataclass(frozen=True)
-class TrainedModel:
-    """A model and the fingerprint of what it was trained on."""
-
-    fingerprint: str
-    model: CrossModalHasher
-
-    @property
-    def views(self) -> list[str]:
-        """The views that it was trained on."""
-        return self.model.view_names_
-
-
 def model_file(folder: Path, name: str) -> Path:
-    """The file of a model."""
     return folder / f"model-{name}.safetensors"
 
 
-def load_model(folder: Path, name: str) -> TrainedModel:
-    """A model of a collection."""
+def load_model(folder: Path, name: str) -> CrossModalHasher:
     from fusehash import hashers
 
-    return TrainedModel(name, hashers.load(model_file(folder, name)))
+    return hashers.load(model_file(folder, name))
 
 
 def files_of(folder: Path, state: CollectionState) -> list[Path]:
@@ -65,8 +50,8 @@ def matrices(entries: Sequence[Entry], encoders: Encoders, features: FeatureCach
 
 def train(
     folder: Path, settings: CollectionSettings, views: Views, encoders: Encoders, progress: Progress
-) -> TrainedModel:
-    """Train a model of these items, or load the one that was trained on the same items before.
+) -> tuple[str, CrossModalHasher]:
+    """The name and the model of these items, trained now or on the same items before.
 
     Raises DataError if nothing can be learned from them.
     """
@@ -85,13 +70,13 @@ def train(
     path = model_file(folder, name)
     if path.exists():
         with contextlib.suppress(FusehashError):  # a damaged file is made again
-            return TrainedModel(name, hashers.load(path))
+            return name, hashers.load(path)
     progress(0, 1, "learning codes")
     params = {"n_bits": settings.n_bits, "random_state": settings.random_state, "callback": progress}
     model = hashers.make("fusehash", missing="allow", **params).fit(usable)
     model.set_params(callback=None)
     model.save(path)
-    return TrainedModel(name, model)
+    return name, model
 
 
 def encode(model: CrossModalHasher, views: Views) -> list[bytes | None]:
