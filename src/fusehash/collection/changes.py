@@ -1,7 +1,6 @@
 """How a collection changes: compare with what is stored, learn and encode, then write in one transaction.
 
-Everything before the transaction leaves nothing but caches: features, thumbnails that no item points to, and files
-named after what they were made from.
+Everything before the transaction leaves nothing but caches: features, unused thumbnails, models and encoders.
 """
 
 from __future__ import annotations
@@ -28,16 +27,11 @@ if TYPE_CHECKING:
     from fusehash.hashers.base import CrossModalHasher
 
 
-def writer_lock(folder: Path, timeout: float) -> WriterLock:
-    """Lock held by the one call that writes to a collection."""
-    busy = f"Another process is writing to the collection {folder}; try again when it is done."
-    return WriterLock(folder / "writer.lock", timeout, CollectionError, busy)
-
-
-def builder_lock(folder: Path) -> WriterLock:
-    """Lock held while a generation is built."""
-    busy = f"Another process is building a generation of the collection {folder}; try again when it is done."
-    return WriterLock(folder / "builder.lock", 0.0, CollectionError, busy)
+def lock_of(folder: Path, name: str, timeout: float = 0.0) -> WriterLock:
+    """The lock of the one "writer" of a collection, or of the one "builder" of a generation."""
+    action = {"writer": "writing to", "builder": "building a generation of"}[name]
+    busy = f"Another process is {action} the collection {folder}; try again when it is done."
+    return WriterLock(folder / f"{name}.lock", timeout, CollectionError, busy)
 
 
 @dataclass(frozen=True)
@@ -132,9 +126,10 @@ class ItemChange:
         codes = list(zip(coded, self._codes(coded, learned), strict=True))
         if learned.model is not None:
             views = " and ".join(f"{view}s" for view in learned.model.view_names_)
-            without = {entry.key for entry, code in codes if code is None} & {entry.key for entry in incoming}
             problem = f"it is kept but cannot be found before a reindex: the codes were learned from {views}."
-            self.report.skipped = {**dict.fromkeys(sorted(without), problem), **self.report.skipped}
+            without_code = {entry.key for entry, code in codes if code is None}
+            without_code -= self.report.skipped.keys()
+            self.report.skipped |= {entry.key: problem for entry in incoming if entry.key in without_code}
         self._commit(plan, codes, learned, is_new)
 
     def _learn(self, entries: Sequence[Entry], must_train: bool, *, fit_images: bool = False) -> Learned:
@@ -161,7 +156,7 @@ class ItemChange:
         return Learned(encoders, name, model)
 
     def _image_encoder(self, entries: Sequence[Entry]) -> FittedEncoder | None:
-        """The current encoder, if it was fitted on enough of these images."""
+        """The current encoder, if it was fitted on enough images."""
         count = min(sum(entry.wants_image for entry in entries), FIT_IMAGES)
         if self.state.image_encoder and 2 * self.state.images_fitted >= count:
             with contextlib.suppress(FusehashError, OSError):
@@ -170,7 +165,6 @@ class ItemChange:
         return None
 
     def _load(self, state: CollectionState) -> Learned:
-        """The encoders and the model of a state."""
         encoders = {view: load_encoder(self._folder, view, name) for view, name in state.encoder_names.items()}
         return Learned(encoders, state.model, load_model(self._folder, state.model) if state.model else None)
 
@@ -222,8 +216,8 @@ class ItemChange:
 
     def remove_unused_files(self) -> None:
         """Remove files and features that no generation needs, unless a generation is being built."""
-        was_built = (self._folder / "builder.lock").exists()
-        lock = builder_lock(self._folder) if was_built else contextlib.nullcontext()
+        has_lock = (self._folder / "builder.lock").exists()
+        lock = lock_of(self._folder, "builder") if has_lock else contextlib.nullcontext()
         with contextlib.suppress(CollectionError), lock:
             self._remove_unused_files()
 
@@ -240,7 +234,6 @@ class ItemChange:
 
 
 def describe(state: CollectionState, learned: Learned, **others: object) -> CollectionState:
-    """A state with the model and the encoders that were just learned."""
     made = datetime.now(timezone.utc).isoformat(timespec="seconds")
     values: dict[str, object] = {"model": learned.model_name, "made": made, "quality": None}
     for view in VIEWS:

@@ -13,7 +13,7 @@ import numpy as np
 
 from fusehash import bits
 from fusehash.collection import overview, store
-from fusehash.collection.changes import Plan, builder_lock, writer_lock
+from fusehash.collection.changes import Plan, lock_of
 from fusehash.collection.generations import Generation, GenerationChange
 from fusehash.collection.items import Entry, Hit, Hits, Item, Report, check_items, storable_text
 from fusehash.collection.searching import GoneError, Snapshot, WordScores
@@ -34,28 +34,24 @@ _ATTEMPTS = 5
 T = TypeVar("T")
 
 
-class Collection:
+class Collection(AbstractContextManager["Collection"]):
     """Items with an image, a text or both, their codes, and the model that made these codes, in one folder.
 
     Use `Collection.create` or `Collection.open`. When a call that writes returns, its effect survives kill -9 and loss
-    of power; an interrupted call leaves nothing but caches, which the next call uses. Any number of processes may
-    search while one writes. Every search sees what was committed before it. All methods may be called from several
-    threads.
+    of power; an interrupted call leaves nothing but caches. Any number of processes and threads may search while one
+    writes. Every search sees what was committed before it.
 
     Parameters
     ----------
-    path : str or path-like
-        The folder of an existing collection.
-    timeout : float, default=10.0
-        Seconds that a writer waits for another writer.
+    path, timeout : str or path-like; float, default=10.0
+        The folder of an existing collection; seconds that a writer waits for another writer.
     engine : str, default="scan"
         Name of the engine that searches the codes in memory, as for `HammingIndex`.
 
     Attributes
     ----------
-    path : Path
-    settings : CollectionSettings
-        What the current generation was made with.
+    path, settings : Path, CollectionSettings
+        The folder, and what the current generation was made with.
     generation, revision : int
         Number of the current generation, which counts models, and number of changes that a search could see.
 
@@ -80,7 +76,7 @@ class Collection:
         self.path = Path(path).absolute()
         self._engine = _check_engine("Collection.open", engine)
         self._created_with = store.read_settings(self.path)
-        self._writer = writer_lock(self.path, timeout)
+        self._writer = lock_of(self.path, "writer", timeout)
         self._items = Database(self.path / "items.db", store.ITEMS, timeout)
         self._snapshot: Snapshot | None = None
         self._version: tuple[int, int] | None = None
@@ -114,10 +110,8 @@ class Collection:
             The folder, which must be missing or empty.
         n_bits, random_state : int, default=64 and 0
             Length of the codes, a multiple of 8 and at most 1024; seed of the model.
-        image_encoder, text_encoder : str, default="classical" and "tfidf"
-            Names of encoders, see `fusehash.encoders`.
-        image_params, text_params : dict, optional
-            Their parameters, made of JSON values.
+        image_encoder, text_encoder, image_params, text_params : str, default="classical" and "tfidf"; dict, optional
+            Names of encoders, see `fusehash.encoders`, and their parameters, made of JSON values.
 
         Raises
         ------
@@ -144,10 +138,8 @@ class Collection:
 
         Parameters
         ----------
-        items : iterable of NewItem
-            With different keys; `read_folder` yields those of a folder.
-        progress : callable, optional
-            Called as progress(step, total, message).
+        items, progress : iterable of NewItem; callable, optional
+            With different keys, as `read_folder` yields them; called as progress(step, total, message).
 
         Returns
         -------
@@ -160,18 +152,16 @@ class Collection:
         """
         with self._change(progress) as change:
             entries = check_items(items, change.report.skipped)
-            stored = self._stored()
-            plan = Plan()
+            stored, plan = self._stored(), Plan()
             for entry in entries:
                 entry.built = True
-                if entry.key in stored:
-                    plan.compare(entry, stored[entry.key])
-                else:
+                before = stored.pop(entry.key, None)
+                if before is None:
                     plan.new.append(entry)
-            named = {entry.key for entry in entries}
-            others = [entry for key, entry in stored.items() if key not in named]
-            plan.removed += [entry.id for entry in others if entry.built and entry.id is not None]
-            plan.unchanged += [entry for entry in others if not entry.built]
+                else:
+                    plan.compare(entry, before)
+            plan.removed = [entry.id for entry in stored.values() if entry.built and entry.id is not None]
+            plan.unchanged += [entry for entry in stored.values() if not entry.built]
             change.report.unchanged = len(plan.unchanged)
             change.run(plan, train=self._wants_training(plan), broken="drop")
         return change.report
@@ -262,15 +252,14 @@ class Collection:
         settings = CollectionSettings(current.n_bits if n_bits is None else n_bits, seed, image, text)
         settings = settings.check("Collection.build_generation")
         with self._change(progress, self._building()) as change:
-            patient = writer_lock(self.path, BUILD_TIMEOUT)
-            change.build(list(self._stored().values()), settings, measure=measure, writer=patient)
+            writer = lock_of(self.path, "writer", BUILD_TIMEOUT)
+            change.build(list(self._stored().values()), settings, measure=measure, writer=writer)
         return change.report
 
     def switch(self, to: int | None = None, *, back: bool = False, progress: Progress | None = None) -> Report:
         """Make another generation current: the newest one, the one of a number, or the previous one.
 
-        Items that came or changed since it was built are encoded first. Then all searches see the other generation,
-        from one moment to the next. The one that was current is kept.
+        Items that came or changed since it was built are encoded first. The one that was current is kept.
 
         Parameters
         ----------
@@ -321,8 +310,7 @@ class Collection:
         k, label : int, default=20; str, optional
             Number of results at most, and the label that they must have.
         rerank : bool, default=True
-            Order the nearest codes by the real-valued query and, for a text, by its words. No effect on a query that
-            is itself a code.
+            Order the nearest codes by the real-valued query and the words of a text; no effect on `like` and `code`.
         generation : int, optional
             The generation of a stored `code`; raises if another one is current.
 
@@ -455,9 +443,6 @@ class Collection:
         """Close the files."""
         self._items.close()
 
-    def __enter__(self) -> Collection:
-        return self
-
     def __exit__(self, *error: object) -> None:
         self.close()
 
@@ -508,7 +493,6 @@ class Collection:
         return snapshot.project("text", text.strip(), must_know=words is None), words
 
     def _allowed(self, label: str | None) -> Ids | None:
-        """The ids of items with a label, or None for all items."""
         if label is None:
             return None
         with self._items.reading() as database:
@@ -517,18 +501,16 @@ class Collection:
 
     def _describe(self, state: CollectionState, current: CollectionState) -> Generation:
         settings, files = self._created_with.at(state), files_of(self.path, state)
+        shared = {name: getattr(state, name) for name in ("made", "codes", "n_bits", "quality")}
         return Generation(
             number=state.generation,
             current=state is current,
             previous=state.generation == current.previous,
-            made=state.made,
-            codes=state.codes,
-            n_bits=state.n_bits,
             random_state=settings.random_state,
             image_encoder=settings.image.name if state.image_encoder else "",
             text_encoder=settings.text.name if state.text_encoder else "",
-            quality=state.quality,
             bytes=state.codes * state.n_bits // 8 + sum(map(_size, files)),
+            **shared,
         )
 
     @contextmanager
@@ -536,7 +518,7 @@ class Collection:
         """Hold the builder lock. Acquired under the writer lock, because a writer may be deleting unused files."""
         with ExitStack() as locks:
             with self._writer:
-                locks.enter_context(builder_lock(self.path))
+                locks.enter_context(lock_of(self.path, "builder"))
             yield
 
     @contextmanager

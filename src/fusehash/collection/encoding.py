@@ -1,7 +1,6 @@
 """From images and texts to features: encoders are fitted once, features are cached batch by batch.
 
-The file of a fitted encoder is named after its settings and the content it was fitted on. When a call was interrupted,
-the next one therefore finds the encoders and features that are already made.
+An encoder's file is named after its settings and what it was fitted on, so that it is found after an interruption.
 """
 
 from __future__ import annotations
@@ -28,8 +27,7 @@ from fusehash.parameters import Progress
 from fusehash.sqlite import Database
 
 FIT_IMAGES = 1000  # images that an encoder is fitted on; more do not change a vocabulary
-BATCH_ITEMS, BATCH_BYTES = 256, 64 << 20
-BATCH_TEXTS = 1024
+BATCH_ITEMS, BATCH_BYTES, BATCH_TEXTS = 256, 64 << 20, 1024
 THUMBNAIL_SOURCE = 512  # pixels per side that a thumbnail is made from at most
 QUERY_CONTENTS = 500  # contents per SQL query
 FEATURES = sqlite.FileKind(
@@ -176,7 +174,8 @@ class ItemEncoder:
         """An encoder fitted on a sample of the images or on all texts; None if there are none."""
         from fusehash import encoders
 
-        sources = self._images(entries) if view == "image" else _texts(entries)
+        texts = (entry.text for entry in entries if entry.text is not None)
+        sources = self._images(entries) if view == "image" else [(text.encode(), text) for text in texts]
         if not sources:
             return None
         name = fingerprint(view, settings.name, settings.params, *(content for content, _ in sources))
@@ -206,10 +205,9 @@ class ItemEncoder:
     def encode(self, entries: Sequence[Entry], encoders: Encoders) -> None:
         """Make all features that are missing from the cache."""
         self._encode_images(entries, encoders.get("image"))
-        if "text" in encoders:
-            self._encode_texts(entries, encoders["text"])
-
-    def _encode_texts(self, entries: Sequence[Entry], fitted: FittedEncoder) -> None:
+        fitted = encoders.get("text")
+        if fitted is None:
+            return
         by_content = {entry.text_content: entry.text for entry in entries if entry.text is not None}
         missing = sorted(self._features.missing(fitted.fingerprint, (c for c in by_content if c is not None)))
         for start in range(0, len(missing), BATCH_TEXTS):
@@ -263,7 +261,7 @@ class ItemEncoder:
         return None if row is None else bytes(row[0])
 
     def _make_thumbnails(self, batch: list[tuple[Entry, bytes]]) -> None:
-        """Store the thumbnails that are missing; images that cannot be opened leave the batch."""
+        """Store missing thumbnails; images that cannot be opened leave the batch."""
         with self._items.reading() as database:
             query = "SELECT width, height FROM thumbnail WHERE image = ?"
             stored = {entry.image: database.execute(query, (entry.image,)).fetchone() for entry, _ in batch}
@@ -294,10 +292,6 @@ class ItemEncoder:
         for entry, _ in batch:
             if entry.image is not None and entry.image in problems:
                 entry.problem, entry.image = problems[entry.image], None
-
-
-def _texts(entries: Sequence[Entry]) -> list[tuple[bytes, str]]:
-    return [(entry.text.encode(), entry.text) for entry in entries if entry.text is not None]
 
 
 def _try_thumbnail(data: bytes) -> tuple[int, int, bytes] | str:

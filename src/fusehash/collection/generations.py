@@ -1,9 +1,8 @@
 """Generations: a model, its encoders and the codes of all items. One is current; others are kept in the same folder.
 
-In items.db, `state` and `code` are the current generation. `generation` holds the state of each other generation and
-`generation_code` its codes, each with a hash of the content it was made from. Building a generation holds no lock that
-a writer needs until its last step. A switch encodes the items that came or changed since, then exchanges the two
-generations in one transaction: a reader sees one generation or the other, never a mixture.
+In items.db, `state` and `code` are the current generation, `generation` and `generation_code` the others; each code has
+a hash of what it was made from. Building one blocks no writer until its last step. A switch encodes the items that came
+or changed since, then exchanges two generations in one transaction: a reader never sees a mixture.
 """
 
 from __future__ import annotations
@@ -31,18 +30,14 @@ class Generation:
 
     Attributes
     ----------
-    number : int
-        Counts up; `Collection.switch` and `Collection.drop` take it.
-    current, previous : bool
-        Whether searches use it, and whether it was current before; `switch(back=True)` goes there.
-    made : str
-        When its model was trained, in ISO 8601.
-    codes, n_bits, random_state, image_encoder, text_encoder
-        Number of codes, and the settings; an encoder is "" if no item has its view.
-    quality : float or None
-        Mean pair AUC on held-out pairs, without labels; None if it was not measured.
-    bytes : int
-        Size of its codes, model and encoders. Generations may share encoders.
+    number, current, previous : int, bool, bool
+        What `switch` and `drop` take; whether searches use it; whether `switch(back=True)` goes there.
+    made, codes : str, int
+        When its model was trained, in ISO 8601, and its number of codes.
+    n_bits, random_state, image_encoder, text_encoder : int, int, str, str
+        Its settings; an encoder is "" if no item has its view.
+    quality, bytes : float or None; int
+        Mean pair AUC on held-out pairs, None if not measured; size of codes, model and encoders, which may be shared.
     """
 
     number: int
@@ -78,8 +73,7 @@ class GenerationChange(ItemChange):
         self, entries: Sequence[Entry], settings: CollectionSettings, *, measure: bool, writer: WriterLock
     ) -> None:
         """Learn a generation from these entries; the caller holds the builder lock."""
-        old_settings, old_state = self._settings, self.state
-        old_quality = old_state.quality
+        old_settings, old_state, old_quality = self._settings, self.state, self.state.quality
         contents = [_content_of(entry) for entry in entries]  # before encoders mark images that they cannot read
         self._settings = settings
         learned = self._learn(entries, must_train=True, fit_images=settings.image != old_settings.image)
@@ -128,7 +122,11 @@ class GenerationChange(ItemChange):
             _forget(database, target.generation)
             if self.state.model:
                 _keep(database, replace(self.state, settings=asdict(self._settings)), old)
-            _make_current(database, new, old)
+            database.execute("DELETE FROM code")
+            rows = ((id, row.code) for id, row in new.items() if row.code is not None)
+            database.executemany("INSERT INTO code VALUES (?, ?)", rows)
+            marks = ((row.trained, id) for id, row in new.items() if row.trained != old[id].trained)
+            database.executemany("UPDATE item SET trained = ? WHERE id = ?", marks)
             revision, newest = self.state.revision + 1, self.state.newest
             previous = self.state.generation if self.state.model else 0
             self.state = replace(_counted(target, new), revision=revision, newest=newest, previous=previous)
@@ -209,12 +207,3 @@ def _keep(database: sqlite3.Connection, state: CollectionState, codes: dict[int,
 def _forget(database: sqlite3.Connection, number: int) -> None:
     database.execute("DELETE FROM generation_code WHERE number = ?", (number,))
     database.execute("DELETE FROM generation WHERE number = ?", (number,))
-
-
-def _make_current(database: sqlite3.Connection, new: dict[int, KeptCode], old: dict[int, KeptCode]) -> None:
-    """Replace the current codes, and which items the model was trained with."""
-    database.execute("DELETE FROM code")
-    rows = ((id, kept.code) for id, kept in new.items() if kept.code is not None)
-    database.executemany("INSERT INTO code VALUES (?, ?)", rows)
-    marks = ((kept.trained, id) for id, kept in new.items() if kept.trained != old[id].trained)
-    database.executemany("UPDATE item SET trained = ? WHERE id = ?", marks)

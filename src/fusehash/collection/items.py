@@ -53,14 +53,10 @@ class Hit:
 
     Attributes
     ----------
-    id, item : int, Item
-        The item and its id.
-    distance : int
-        Number of bits in which its code differs from the code of the query.
-    score : float
-        From -1 to 1, higher is better; searching.py has the formula.
-    code : bytes
-        The packed code of the item.
+    id, item, code : int, Item, bytes
+        The item, its id and its packed code.
+    distance, score : int, float
+        Number of bits in which its code differs from that of the query; from -1 to 1, higher is better (searching.py).
     """
 
     id: int
@@ -87,14 +83,10 @@ class Report:
         Number of items.
     trained, seconds : bool, float
         Whether a model was trained, and how long the call took.
-    skipped : dict of str to str
-        Key -> why the item or its image cannot be used. An item with a broken image is kept if it has a text.
-    notes : list of str
-        Remarks about the whole collection.
-    ids : list of int
-        Ids of the items that were added or changed.
-    generation : int or None
-        The generation that was built or switched to.
+    skipped, notes : dict of str to str; list of str
+        Key -> why the item or its image cannot be used (with a text, it is kept); remarks about the whole collection.
+    ids, generation : list of int; int or None
+        Ids of the items that were added or changed; the generation that was built or switched to.
     """
 
     added: int = 0

@@ -50,14 +50,15 @@ def counts(database: sqlite3.Connection, *, trained: bool) -> dict[str, Any]:
 
 
 def clusters(words: dict[int, set[str]], ids: Ids, codes: Codes, n_bits: int, count: int) -> list[dict[str, Any]]:
-    """Groups of similar codes, largest first: {"words", "examples" (ids, the most typical first), "size"}.
+    """Groups of similar codes, largest first: {"words", "examples" (ids, the most typical first), "size"}."""
+    from sklearn.cluster import KMeans
 
-    `words` are the words of every item, from `words_of`.
-    """
     if not len(ids):
         return []
-    signs = bits.unpack(codes, n_bits).astype(np.float32)
-    centers = _centers(signs, max(1, min(count, len(np.unique(codes, axis=0)), len(ids) // 5 + 1)))
+    signs, rng = bits.unpack(codes, n_bits).astype(np.float32), np.random.default_rng(0)
+    sample = signs if len(signs) <= SAMPLE else signs[np.sort(rng.choice(len(signs), SAMPLE, replace=False))]
+    count = max(1, min(count, len(np.unique(codes, axis=0)), len(ids) // 5 + 1))
+    centers = KMeans(count, n_init=3, random_state=0).fit(sample).cluster_centers_
     offsets, starts = 0.5 * (centers**2).sum(axis=1), range(0, len(ids), 4096)
     nearest = np.concatenate([np.argmax(signs[i : i + 4096] @ centers.T - offsets, axis=1) for i in starts])
     everywhere = Counter(word for item_words in words.values() for word in item_words)
@@ -92,14 +93,6 @@ def code_stats(codes: Codes, n_bits: int) -> dict[str, Any]:
         "bit_entropy": entropy.round(4).tolist(),
         "distances": (histogram / max(1, len(left))).round(6).tolist(),  # share of pairs at distance 0, 1, 2, ...
     }
-
-
-def _centers(signs: Any, count: int) -> Any:
-    from sklearn.cluster import KMeans
-
-    rng = np.random.default_rng(0)
-    sample = signs if len(signs) <= SAMPLE else signs[np.sort(rng.choice(len(signs), SAMPLE, replace=False))]
-    return KMeans(count, n_init=3, random_state=0).fit(sample).cluster_centers_
 
 
 def words_of(database: sqlite3.Connection, ids: Ids) -> dict[int, set[str]]:

@@ -5,10 +5,9 @@ reranking, more candidates than asked for are taken and ordered by the asymmetri
 
     sum of |p_j| over the bits j where the code differs from sgn(p),
 
-so that a bit the query is unsure of counts little. A code holds what a text is about, not every word of it, and a query
-of one or two words is far from any caption. For a query by text, the texts that contain most of its words are therefore
-candidates too. With w_t = ln(1 + (n - df_t + 1/2) / (df_t + 1/2)), larger for rarer words, q the words of the query and
-d those of a text,
+so that a bit the query is unsure of counts little. A query of one or two words is far from any caption. For a query by
+text, the texts that contain most of its words are therefore candidates too. With the words q of the query, d of a text,
+and w_t = ln(1 + (n - df_t + 1/2) / (df_t + 1/2)), larger for rarer words,
 
     contained = sum of w_t over q that d has / sum of w_t over q      how much of the query the text contains
     purity    = sum of w_t over d that q has / sum of w_t over d      how little else it contains
@@ -17,10 +16,9 @@ d those of a text,
     score     = (code + 2 words) / 3,                                 from -1 to 1.
 
 A word counts once. If a text lacks a word of the query, another form of it counts 0.8 in `contained`: a word that
-begins with it, or that it begins with, of about the same length (kid and kids, play and playing). An item without a
-text gets the mean `words` of its neighbors. A text with exactly the words of the query scores 1. The weight 2 was
-chosen on held-out captions of photos and emoji, complete and cut to a few words (docs/collections.md). Ties: Hamming
-distance, then id.
+begins with it, or that it begins with, of about the same length (kid and kids). An item without a text gets the mean
+`words` of its neighbors. A text with exactly the words of the query scores 1. docs/collections.md says how the weight 2
+was chosen. Ties: Hamming distance, then id.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ from fusehash import bits
 from fusehash.bits import Codes
 from fusehash.collection.encoding import FittedEncoder, Floats32, encoder_file, load_encoder
 from fusehash.collection.store import CollectionState
-from fusehash.collection.training import load_model, model_file
+from fusehash.collection.training import NEEDS_ITEMS, load_model, model_file
 from fusehash.errors import DataError, FusehashError
 from fusehash.search import HammingIndex
 from fusehash.search.rows import Ids
@@ -83,14 +81,10 @@ class Snapshot:
         """The model; raises if nothing has been learned yet."""
         name = self.state.model
         if not name:
-            raise DataError(
-                "This collection cannot be searched yet: "
-                "it needs at least 2 items with different images or different texts."
-            )
+            raise DataError(f"This collection cannot be searched yet: it {NEEDS_ITEMS}")
         return self._load("model", model_file(self.folder, name), lambda: load_model(self.folder, name))
 
     def encoder(self, view: str) -> FittedEncoder | None:
-        """The encoder of a view, or None."""
         name = self.state.encoder_names.get(view)
         if name is None:
             return None
@@ -99,20 +93,19 @@ class Snapshot:
     def words(self, items: Database) -> Words:
         """The words of all texts; those of an earlier moment are not split again."""
         with self._lock:
-            if "words" not in self._loaded:
+            revision, words = self._loaded.get("words", (-1, None))
+            if revision != self.state.revision:
                 with items.reading() as database:
                     rows = database.execute("SELECT id, text FROM item WHERE text IS NOT NULL ORDER BY id")
-                    self._loaded["words"] = Words.read(rows, self._loaded.pop("earlier words", None))
-            return self._loaded["words"]
+                    words = Words.read(rows, words)
+                self._loaded["words"] = self.state.revision, words
+            return words
 
     def successor(self, state: CollectionState, index: HammingIndex) -> Snapshot:
         """A later moment; what has not changed is not read again."""
-        names = {"model": state.model, **state.encoder_names}
-        before = {"model": self.state.model, **self.state.encoder_names}
+        names = {"words": "", "model": state.model, **state.encoder_names}
+        before = {"words": "", "model": self.state.model, **self.state.encoder_names}
         kept = {part: self._loaded[part] for part in names if part in self._loaded and before.get(part) == names[part]}
-        words = self._loaded.get("words", self._loaded.get("earlier words"))
-        if words is not None:
-            kept["earlier words"] = words
         return Snapshot(self.folder, state, index, kept, self._lock)
 
     def project(self, view: str, item: Any, *, must_know: bool = True) -> Floats:
@@ -284,15 +277,11 @@ class Words:
             total += weight
             texts = rows[:0] if number is None else rows[starts[number] : starts[number + 1]]
             inside[texts] += weight
-            forms = [self.vocabulary[form] for form in self.forms(word)]
-            if forms:
-                share = np.zeros(len(self.ids), np.float32)
-                for form in forms:
-                    share[rows[starts[form] : starts[form + 1]]] = FORM_WEIGHT
-                share[texts] = 1.0
-                contained += np.float32(weight) * share
-            else:
-                contained[texts] += weight
+            share = np.zeros(len(self.ids), np.float32)
+            for form in map(self.vocabulary.__getitem__, self.forms(word)):
+                share[rows[starts[form] : starts[form + 1]]] = FORM_WEIGHT
+            share[texts] = 1.0
+            contained += np.float32(weight) * share
         if total > 0.0:
             purity = inside / np.maximum(self.totals, np.float32(1e-9))
             weighted = contained / np.float32(total) + np.float32(PURITY_WEIGHT) * purity

@@ -61,8 +61,7 @@ GENERATION_TABLES = (
     "CREATE TABLE generation_code (number INTEGER, id INTEGER, content BLOB, code BLOB, trained INTEGER, "
     "PRIMARY KEY (number, id)) WITHOUT ROWID",
 )
-# Columns of `item` and attributes of Entry.
-_COLUMNS = "id, key, text, labels, image, width, height, path, size, mtime, built, trained, problem"
+_COLUMNS = "id, key, text, labels, image, width, height, path, size, mtime, built, trained, problem"  # as in Entry
 _NAMES = _COLUMNS.split(", ")
 _INSERT = f"INTO item ({_COLUMNS}) VALUES ({', '.join('?' * len(_NAMES))})"
 _DIGEST = (1 << 62) - 1
@@ -93,7 +92,7 @@ class CollectionSettings:
         return cls(int(content["n_bits"]), int(content["random_state"]), image, text)
 
     def at(self, state: CollectionState) -> CollectionSettings:
-        """The settings of a state of a collection that was created with these."""
+        """The settings of a state, if the collection was created with these."""
         return self if state.settings is None else CollectionSettings.from_dict(state.settings)
 
     def check(self, owner: str) -> CollectionSettings:
@@ -114,14 +113,11 @@ class CollectionSettings:
 def create_folder(target: Path, settings: CollectionSettings) -> None:
     """Make the folder of an empty collection, completely or not at all."""
     settings = settings.check("Collection.create")
-    try:
-        if target.exists() and (not target.is_dir() or any(target.iterdir())):
-            raise CollectionError(f"There is something at {target} already.")
-    except PermissionError as error:
-        raise CollectionError(f"The collection {target} could not be created: {error.strerror}.") from error
     content = json.dumps({"format": KIND, "version": VERSION, **asdict(settings)}, indent=2).encode()
     draft = target.with_name(f".{target.name}.{secrets.token_hex(6)}.new")
     try:
+        if target.exists() and (not target.is_dir() or any(target.iterdir())):
+            raise FileExistsError(None, "there is something already")
         draft.mkdir()
         sqlite.create(draft / "items.db", ITEMS, CollectionState(settings.n_bits).write)
         write_atomically(draft / "collection.json", lambda file: file.write(content))
@@ -255,20 +251,16 @@ def write_codes(
     for id in {*gone, *codes}:
         old = database.execute("SELECT code FROM code WHERE id = ?", (id,)).fetchone()
         if old is not None:
-            digest, count = digest - _checksum(id, old[0]), count - 1
+            digest, count = digest - digest_of([(id, old[0])]), count - 1
             database.execute("DELETE FROM code WHERE id = ?", (id,))
     database.executemany("INSERT INTO code VALUES (?, ?)", codes.items())
-    digest += sum(_checksum(id, code) for id, code in codes.items())
-    return replace(state, revision=state.revision + 1, codes=count + len(codes), digest=digest & _DIGEST)
+    digest = (digest + digest_of(codes.items())) & _DIGEST
+    return replace(state, revision=state.revision + 1, codes=count + len(codes), digest=digest)
 
 
 def digest_of(codes: Iterable[tuple[int, bytes]]) -> int:
     """The sum of the checksums of codes, in any order."""
-    return sum(_checksum(id, code) for id, code in codes) & _DIGEST
-
-
-def _checksum(id: int, code: bytes) -> int:
-    return zlib.crc32(code, id & 0xFFFFFFFF)
+    return sum(zlib.crc32(code, id & 0xFFFFFFFF) for id, code in codes) & _DIGEST
 
 
 def read_entries(database: sqlite3.Connection, keys: Iterable[str] | None = None) -> list[Entry]:

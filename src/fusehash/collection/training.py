@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 HELD_OUT_PAIRS, TRAINING_PAIRS = 1000, 4000  # at most, to measure quality
 MIN_PAIRS = 40  # with fewer, the quality would be noise
+NEEDS_ITEMS = "needs at least 2 items with different images or different texts."
 
 
 def model_file(folder: Path, name: str) -> Path:
@@ -59,9 +60,7 @@ def train(
 
     usable = {view: matrix for view, matrix in views.items() if _varies(matrix)}
     if not usable:
-        raise DataError(
-            "A collection needs at least 2 items with different images or different texts before it can be searched."
-        )
+        raise DataError(f"Nothing can be learned: a collection {NEEDS_ITEMS}")
     seen = _has_any_view(usable)
     usable = {view: matrix[seen] for view, matrix in usable.items()}
     made_from = [encoders[view].fingerprint for view in usable]
@@ -95,9 +94,8 @@ def held_out_quality(
 ) -> float | None:
     """Mean pair AUC on held-out pairs: does an image find its own text among others, and a text its image?
 
-    0.5 is chance, 1 is perfect. Items with both views are ordered by a hash of their keys, so that all generations are
-    measured on the same items. A fifth of them is held out; a second model is trained on the others, because the
-    current one was trained on all. Returns None with fewer than MIN_PAIRS pairs, or if nothing can be learned.
+    0.5 is chance, 1 is perfect. The order by a hash of the keys gives all generations the same pairs. A fifth is held
+    out and a second model is trained on the others. None with fewer than MIN_PAIRS, or if nothing can be learned.
     """
     from fusehash import hashers
 
