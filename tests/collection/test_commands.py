@@ -214,3 +214,9 @@ def test_pictures_without_pillow_take_one_line_and_leave_nothing(photos, tmp_pat
     monkeypatch.setitem(sys.modules, "PIL", None)
     assert "needs the package PIL" in wrong("index", photos, "--out", tmp_path / "c")
     assert not (tmp_path / "c").exists()
+
+
+def test_a_server_is_no_engine_of_a_collection(made):
+    message = wrong("search", made, "red", "--engine", "postgresql://user:secret@host/codes")
+    assert "a collection is a folder, and HammingIndex is what works on a server" in message
+    assert "secret" not in message

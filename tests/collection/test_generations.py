@@ -225,7 +225,7 @@ def test_a_code_is_of_one_generation(small):
 
 
 def test_a_code_is_of_one_model(small, items):
-    """A reindex in place, or a build that learns anew, makes other codes; those that were kept are refused."""
+    """A reindex in place, or a build that trains again, makes other codes; those that were kept are refused."""
     hits = small.search(code=small.query_code(text="a red thing"), k=5)
     small.reindex()  # of the same items: the same model, the same codes
     assert small.search(code=hits.code, generation=hits.generation, k=5) == hits
