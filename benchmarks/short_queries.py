@@ -31,7 +31,6 @@ from typing import Any
 import numpy as np
 
 from fusehash.collection import Collection, NewItem, read_folder
-from fusehash.collection.searching import rank
 from fusehash.errors import DataError
 
 HELD_OUT, QUERIES, VERBATIM = 400, 400, 100
@@ -57,7 +56,7 @@ def by_code(collection: Collection) -> Search:
     def search(text: str, k: int) -> list[Any]:
         snapshot = collection._now()
         query = snapshot.project("text", text)
-        return [collection.item(id) for id in rank(snapshot, query, k)[0].tolist()]
+        return [collection.item(id) for id in snapshot.rank(query, k)[0].tolist()]
 
     return search
 

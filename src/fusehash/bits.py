@@ -73,7 +73,7 @@ def ones_per_bit(codes: Codes) -> NDArray[np.int64]:
     """In how many rows each bit is 1."""
     totals = np.zeros(8 * codes.shape[1], np.int64)
     for start in range(0, len(codes), 65536):
-        totals += np.unpackbits(codes[start : start + 65536], axis=1, bitorder="little").sum(axis=0)
+        totals += np.unpackbits(codes[start : start + 65536], axis=1, bitorder="little").sum(axis=0, dtype=np.int64)
     return totals
 
 

@@ -239,23 +239,3 @@ def rng_for(seed: int, purpose: str) -> np.random.Generator:
 
 def _is_integer(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool | np.bool_)
-
-
-def check_n_bits(owner: str, value: Any, *, most: int = MAX_BITS) -> int:
-    return int(multiple_of(8, most).check(owner, "n_bits", value))
-
-
-def check_integer(owner: str, name: str, value: Any, *, low: int, high: int | None = None, why: str = "") -> int:
-    return int(integer(low, high, why).check(owner, name, value))
-
-
-def check_real(owner: str, name: str, value: Any, *, low: float = 0.0, strict: bool = False) -> float:
-    return float(real(low, strict=strict).check(owner, name, value))
-
-
-def check_choice(owner: str, name: str, value: Any, choices: Any) -> Any:
-    return choice(*choices).check(owner, name, value)
-
-
-def check_string(owner: str, name: str, value: Any) -> str:
-    return str(string().check(owner, name, value))

@@ -54,9 +54,12 @@ def test_writing_with_a_token_file_and_stopping(pictures: Path, tmp_path: Path) 
     token.write_text("0123456789abcdef-the-token\n")
     command = [sys.executable, "-m", "fusehash.cli", "serve", str(pictures), "--port", "0", "--writable"]
     with subprocess.Popen(
-        [*command, "--token-file", str(token)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        [*command, "--token-file", str(token)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    ) as process:  # fmt: skip
+    ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         try:

@@ -97,9 +97,17 @@ def test_a_slow_sender_is_cut_off(collection: Collection, client_of: Callable[..
 
     headers = [(b"host", b"localhost"), (b"content-type", b"multipart/form-data; boundary=x")]
     scope = {
-        "type": "http", "method": "POST", "path": "/api/search", "raw_path": b"/api/search", "query_string": b"",
-        "headers": headers, "http_version": "1.1", "scheme": "http", "server": ("localhost", 80), "client": None,
-    }  # fmt: skip
+        "type": "http",
+        "method": "POST",
+        "path": "/api/search",
+        "raw_path": b"/api/search",
+        "query_string": b"",
+        "headers": headers,
+        "http_version": "1.1",
+        "scheme": "http",
+        "server": ("localhost", 80),
+        "client": None,
+    }
 
     async def run() -> None:
         with anyio.fail_after(120):

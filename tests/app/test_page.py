@@ -15,9 +15,13 @@ import pytest
 
 REQUIRED = os.environ.get("FUSEHASH_REQUIRE") == "all"
 ARGUMENTS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
     "--disable-sync",
-]  # fmt: skip
+]
 SEND_FILE = """([content, kind, how]) => {
     const common = { bubbles: true, cancelable: true };
     const bytes = Uint8Array.from(atob(content), (letter) => letter.charCodeAt(0));
@@ -102,13 +106,13 @@ def test_type_and_find(open_page: Callable[..., Any]) -> None:
     assert page.title().startswith("a green triangle")
     assert "bits differ" in page.locator(".card .count").first.inner_text()
     # The strip of each result shows as many differing bits as it tells.
-    told = int(page.locator(".card .count b").nth(5).inner_text())
+    count = int(page.locator(".card .count b").nth(5).inner_text())
     drawn = page.evaluate(
         """() => [...document.querySelectorAll(".card")][5].querySelectorAll(".off, .off-zero").values()
             .reduce((sum, path) => sum + path.getAttribute("d").split("M").length - 1, 0)"""
     )
-    assert drawn == told
-    assert f"{told} of 64 bits differ" in str(page.locator(".card .strip").nth(5).get_attribute("aria-label"))
+    assert drawn == count
+    assert f"{count} of 64 bits differ" in str(page.locator(".card .strip").nth(5).get_attribute("aria-label"))
 
 
 @pytest.mark.slow
@@ -149,7 +153,7 @@ def test_search_by_image(open_page: Callable[..., Any], draw: Callable[..., byte
     assert page.locator("#drop").is_hidden()
     page.select_option("#label", "square")
     status(page, "with the label “square”")
-    assert all("square" in told for told in labels_of(page, 3))
+    assert all("square" in label for label in labels_of(page, 3))
     page.go_back()
     status(page, "24 results")
     page.reload()  # the image is gone, its code is not
@@ -215,7 +219,7 @@ def test_label_filter(open_page: Callable[..., Any]) -> None:
     page = open_page("#text=a+red+shape")
     page.select_option("#label", "triangle")
     status(page, "20 results with the label “triangle”")
-    assert all("triangle" in told for told in labels_of(page, 20))
+    assert all("triangle" in label for label in labels_of(page, 20))
     assert "label=triangle" in page.url
     page.locator(".card").first.click()
     status(page, "19 results with the label")
@@ -243,7 +247,7 @@ def test_collection_tab(open_page: Callable[..., Any]) -> None:
     assert page.locator(".charts svg").count() == 2
     assert page.locator(".charts svg").first.locator("rect").count() == 64
     assert page.locator(".facts dd").first.inner_text() == "62"
-    sizes = [int(told.split()[0]) for told in page.locator(".group header span").all_inner_texts()]
+    sizes = [int(text.split()[0]) for text in page.locator(".group header span").all_inner_texts()]
     assert sum(sizes) == 62
     page.locator(".film a").first.click()
     page.wait_for_selector("#query:not([hidden])")

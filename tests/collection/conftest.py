@@ -92,7 +92,7 @@ def items(draw: Draw) -> Items:
 
 @pytest.fixture
 def photos(tmp_path: Path, items: Items) -> Path:
-    """A folder of 24 pictures with a text beside each, changed long ago."""
+    """A folder of 24 pictures with a text next to each, changed long ago."""
     folder = tmp_path / "photos"
     folder.mkdir()
     for item in items(24):

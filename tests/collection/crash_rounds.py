@@ -161,16 +161,16 @@ def main(folder: Path, rounds: int, seed: int) -> None:
             path, content = folder / f"{number}.collection", {}
         calls = plan(rng, content, 8)
         seconds = float(rng.choice([rng.uniform(0, 0.03), rng.uniform(0, 0.3), rng.uniform(0, 1.0)]))
-        told = told_before_kill(partial(child, path, calls), seconds, told_first=int(rng.integers(3)))
-        unopened += not told
-        count = max(0, told - 1)
+        steps = told_before_kill(partial(child, path, calls), seconds, told_first=int(rng.integers(3)))
+        unopened += not steps
+        count = max(0, steps - 1)
         expected = content
         for call in calls[:count]:
             expected = after(expected, call)
             kinds[call[0]] = kinds.get(call[0], 0) + 1
         found = read(path)
         if found != comparable(expected):
-            assert told, f"round {number}: content changed without a call"
+            assert steps, f"round {number}: content changed without a call"
             assert count < len(calls), f"round {number}: content changed after the last call"
             expected = after(expected, calls[count])
             assert found == comparable(expected), f"round {number}: neither before nor after {calls[count][0]}"

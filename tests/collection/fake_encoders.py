@@ -20,6 +20,7 @@ from PIL import Image
 
 import fusehash
 from fusehash import hashers
+from fusehash.encoders.reading import ImageError
 from fusehash.errors import DataError, ParameterError
 from untuned import UNTUNED
 
@@ -119,7 +120,7 @@ def open_image(source: Any, *, max_pixels: int = 0, side: int | None = None) -> 
             return source.convert("RGB")
         return Image.open(io.BytesIO(source) if isinstance(source, bytes) else source).convert("RGB")
     except (OSError, SyntaxError) as error:
-        raise DataError("the image cannot be read.") from error
+        raise ImageError("the image cannot be read.") from error
 
 
 def thumbnail(image: Any, side: int = 256) -> bytes:
@@ -134,8 +135,8 @@ def install() -> None:
     package, reading = ModuleType("fusehash.encoders"), ModuleType("fusehash.encoders.reading")
     for function in (make, save, load):
         setattr(package, function.__name__, function)
-    for function in (open_image, thumbnail):
-        setattr(reading, function.__name__, function)
+    for member in (open_image, thumbnail, ImageError):
+        setattr(reading, member.__name__, member)
     package.reading = reading  # type: ignore[attr-defined]
     sys.modules["fusehash.encoders"], sys.modules["fusehash.encoders.reading"] = package, reading
     fusehash.encoders = package  # type: ignore[attr-defined]

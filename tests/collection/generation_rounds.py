@@ -72,7 +72,7 @@ def check_codes(path: Path) -> None:
         state, entries = collection._now().state, list(collection._stored().values())
         if not state.model:
             return
-        model = training.load_model(path, state.model).model
+        model = training.load_model(path, state.model)
         assert 8 * len(collection.query_code(text="red tall")) == state.n_bits == model.n_bits
         encoders = {view: load_encoder(path, view, name) for view, name in state.encoder_names.items()}
         features = FeatureCache(path / "features.db")
@@ -105,15 +105,15 @@ def main(folder: Path, count: int, seed: int) -> None:
             path, content = folder / f"{number}.collection", {}
         calls = plan(rng, content, 6)
         seconds = float(rng.choice([rng.uniform(0, 0.05), rng.uniform(0, 0.5), rng.uniform(0, 1.0)]))
-        told = told_before_kill(partial(child, path, calls), seconds, told_first=int(rng.integers(10)))
-        finished = calls[: max(0, told - 1)]
+        steps = told_before_kill(partial(child, path, calls), seconds, told_first=int(rng.integers(10)))
+        finished = calls[: max(0, steps - 1)]
         for call in finished:
             content = after(content, call)
             kinds[call[0]] = kinds.get(call[0], 0) + 1
         done += len(finished)
         found = rounds.read(path)
         if found != rounds.comparable(content):
-            assert told, f"round {number}: content changed without a call"
+            assert steps, f"round {number}: content changed without a call"
             content = after(content, calls[len(finished)])
             assert found == rounds.comparable(content), f"round {number}: neither before nor after a call"
         check_codes(path)

@@ -154,9 +154,15 @@ def test_a_call_that_raises_has_changed_nothing(small):
 
 def test_queries_that_make_no_sense(small):
     for arguments in (
-        {}, {"text": "a", "like": 1}, {"text": " "}, {"like": 999}, {"code": b"123"}, {"image": b"x"}, {"text": 3},
+        {},
+        {"text": "a", "like": 1},
+        {"text": " "},
+        {"like": 999},
+        {"code": b"123"},
+        {"image": b"x"},
+        {"text": 3},
         {"text": "a", "k": 0},
-    ):  # fmt: skip
+    ):
         with pytest.raises((DataError, ParameterError)):
             small.search(**arguments)
     with pytest.raises(DataError):
@@ -218,9 +224,16 @@ def test_overviews(small):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"n_bits": 12}, {"n_bits": 2048}, {"image_encoder": "tfidf"}, {"image_encoder": "none"},
-                 {"random_state": -1}, {"text_params": {"x": object()}}],
-)  # fmt: skip
+    "settings",
+    [
+        {"n_bits": 12},
+        {"n_bits": 2048},
+        {"image_encoder": "tfidf"},
+        {"image_encoder": "none"},
+        {"random_state": -1},
+        {"text_params": {"x": object()}},
+    ],
+)
 def test_wrong_settings_leave_nothing(tmp_path, fakes, settings):
     with pytest.raises(ParameterError):
         Collection.create(tmp_path / "c", **settings)

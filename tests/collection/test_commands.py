@@ -166,10 +166,16 @@ def test_what_is_wrong_takes_one_line_and_status_1(made, photos, tmp_path):
 
 def test_wrong_usage_is_status_2(made, photos):
     for words in (
-        ("index", photos), ("search", made), ("search", made, "a", "--like", 1), ("search", made, "a", "--radius", 1),
-        ("index", "add", made, photos, "--text", "t"), ("index", "add", made, photos, "--ids", "x.npy"),
-        ("index", "remove", made), ("index", "reindex"), ("index", photos, "--nonsense"),
-    ):  # fmt: skip
+        ("index", photos),
+        ("search", made),
+        ("search", made, "a", "--like", 1),
+        ("search", made, "a", "--radius", 1),
+        ("index", "add", made, photos, "--text", "t"),
+        ("index", "add", made, photos, "--ids", "x.npy"),
+        ("index", "remove", made),
+        ("index", "reindex"),
+        ("index", photos, "--nonsense"),
+    ):
         assert call(*words).exit_code == 2, words
 
 
@@ -208,3 +214,9 @@ def test_pictures_without_pillow_take_one_line_and_leave_nothing(photos, tmp_pat
     monkeypatch.setitem(sys.modules, "PIL", None)
     assert "needs the package PIL" in wrong("index", photos, "--out", tmp_path / "c")
     assert not (tmp_path / "c").exists()
+
+
+def test_a_server_is_no_engine_of_a_collection(made):
+    message = wrong("search", made, "red", "--engine", "postgresql://user:secret@host/codes")
+    assert "a collection is a folder, and HammingIndex is what works on a server" in message
+    assert "secret" not in message

@@ -81,7 +81,7 @@ def test_captions_of_no_picture_are_refused(photos: Path, tmp_path: Path, fakes:
     assert sentence in call("index", photos, "--out", tmp_path / "c").stderr
 
 
-def test_captions_that_stand_alone_or_are_none_are_told(photos: Path, tmp_path: Path, fakes: Any) -> None:
+def test_captions_that_stand_alone_or_are_none_are_reported(photos: Path, tmp_path: Path, fakes: Any) -> None:
     table = tmp_path / "captions.csv"
     table.write_text("image,caption\n,a lone text\nred0.png,a red thing\n")
     made = call("index", photos, "--captions", table, "--out", tmp_path / "c", "--bits", 16)
@@ -105,7 +105,7 @@ def test_captions_that_stand_alone_or_are_none_are_told(photos: Path, tmp_path: 
         ("--image-encoder", "sift", 'pip install "fusehash[images]"'),
     ],
 )
-def test_an_encoder_that_cannot_be_used_is_told_before_anything_is_made(
+def test_an_encoder_that_cannot_be_used_is_reported_before_anything_is_made(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str, name: str, sentence: str
 ) -> None:
     for package in ("open_clip", "cv2"):
@@ -183,14 +183,14 @@ def test_nothing_found_is_said(photos: Path, tmp_path: Path, fakes: Any) -> None
     assert call("search", tmp_path / "c", "a red thing", "--label", "none such").stdout == "Nothing was found.\n"
 
 
-def test_wrong_bits_are_told_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_bits_are_reported_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
     def work() -> None:
         raise AssertionError
 
     monkeypatch.setattr(demo, "learn_features", work)
-    told = call("demo", "--bits", 7)
-    assert told.exit_code == 1
-    assert "multiple of 8, at most 4096. Got 7 instead." in told.stderr
+    result = call("demo", "--bits", 7)
+    assert result.exit_code == 1
+    assert "multiple of 8, at most 4096. Got 7 instead." in result.stderr
 
 
 def test_a_port_in_use_comes_with_a_way_out() -> None:

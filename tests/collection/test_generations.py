@@ -33,7 +33,7 @@ def codes(collection: Collection) -> dict[str, bytes]:
 def check(collection: Collection) -> None:
     """Every item has the code that the current model gives it."""
     state, entries = collection._now().state, list(collection._stored().values())
-    model = training.load_model(collection.path, state.model).model
+    model = training.load_model(collection.path, state.model)
     encoders = {view: load_encoder(collection.path, view, name) for view, name in state.encoder_names.items()}
     features = FeatureCache(collection.path / "features.db")
     expected = training.encode(model, training.matrices(entries, encoders, features))
@@ -225,7 +225,7 @@ def test_a_code_is_of_one_generation(small):
 
 
 def test_a_code_is_of_one_model(small, items):
-    """A reindex in place, or a build that learns anew, makes other codes; those that were kept are refused."""
+    """A reindex in place, or a build that trains again, makes other codes; those that were kept are refused."""
     hits = small.search(code=small.query_code(text="a red thing"), k=5)
     small.reindex()  # of the same items: the same model, the same codes
     assert small.search(code=hits.code, generation=hits.generation, k=5) == hits
@@ -348,8 +348,11 @@ def test_a_reader_in_another_process_sees_one_generation_or_the_other(small):
     note()
     with subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", program],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=one_thread,
-    ) as process:  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=one_thread,
+    ) as process:
         assert process.stdout is not None
         assert process.stdin is not None
         lines = [process.stdout.readline()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from types import SimpleNamespace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from fusehash import bits
 from fusehash.collection import Collection, NewItem
-from fusehash.collection.searching import Words, WordScores, rank, words_in
+from fusehash.collection.searching import Snapshot, Words, WordScores, words_in
+from fusehash.collection.store import CollectionState
 from fusehash.errors import DataError
 
 VOCABULARY = [
@@ -133,7 +134,7 @@ def test_search_is_the_blend_of_code_and_words(codes, corpus, k):
     """Few items, so that all are candidates. Ids that have a text and no code are never found."""
     query = np.array([0.5, -1.0, 2.0, 0.1, -0.3, 1.0, -2.0, 0.7])
     index = Index(codes)
-    snapshot = SimpleNamespace(index=index, state=SimpleNamespace(n_bits=8))
+    snapshot = Snapshot(Path(), CollectionState(n_bits=8), index)
     said = Words.read(sorted(corpus.items())).scores("red house")
     words = reference(corpus, "red house")
     known = [words[id] for id in codes if id in words]
@@ -144,7 +145,7 @@ def test_search_is_the_blend_of_code_and_words(codes, corpus, k):
         by_code = float(np.sum(signs * query) / np.abs(query).sum())
         score = words.get(id, usual)
         expected[id] = 1.0 if score > 1 - 1e-5 else (by_code + 2 * score) / 3
-    ids, distances, scores, _ = rank(snapshot, query, k, words=said)
+    ids, distances, scores, _ = snapshot.rank(query, k, words=said)
     assert len(ids) == min(k, len(codes))
     assert np.allclose(scores, sorted(expected.values(), reverse=True)[:k], atol=1e-5)
     for id, distance, score in zip(ids.tolist(), distances, scores, strict=True):

@@ -34,10 +34,8 @@ def create_app(
     ----------
     collection : Collection
         Close it after the app has stopped.
-    writable : bool, default=False
-        Whether items may be added and removed; needs a token.
-    token : str, optional
-        What a writer sends as "Authorization: Bearer TOKEN".
+    writable, token : bool, default=False; str, optional
+        Whether items may be added and removed, and what a writer sends as "Authorization: Bearer TOKEN".
     limits : Limits, optional
         How much a visitor may ask for.
     hosts : tuple of str, default=()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,9 +11,9 @@ from typing import Any
 
 from fusehash.app.errors import ApiError
 from fusehash.app.guard import Limits
-from fusehash.collection import Collection, CorruptCollectionError
+from fusehash.collection import Collection, CollectionError
 from fusehash.encoders.reading import FORMATS, ImageError
-from fusehash.errors import FusehashError, ModelFileError
+from fusehash.errors import DataError, MissingPackageError
 
 
 def check_image(data: bytes, limits: Limits) -> None:
@@ -43,7 +44,6 @@ class AnswerCache:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def get(self, name: str, compute: Callable[[], Any]) -> Any:
-        """The answer of that name."""
         with self._lock:
             revision = self.collection.revision
             if name not in self._answers or self._answers[name][0] != revision:
@@ -56,9 +56,5 @@ def warm_up(collection: Collection) -> None:
     from PIL import Image
 
     for query in ({"text": "a"}, {"image": Image.new("RGB", (64, 64))}):
-        try:
+        with contextlib.suppress(DataError, CollectionError, MissingPackageError):
             collection.search(**query, k=1)
-        except (CorruptCollectionError, ModelFileError):  # noqa: PERF203
-            raise
-        except FusehashError:
-            pass

@@ -40,13 +40,11 @@ class ApiError(HTTPException):
 
 
 def answer(status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """An error in the common shape."""
     content = {"error": {"code": code, "message": " ".join(message.split())}}
     return JSONResponse(content, status, headers={"Cache-Control": "no-store", **(headers or {})})
 
 
 def answer_to(error: Exception) -> JSONResponse:
-    """The answer to an exception."""
     if isinstance(error, ApiError):
         return answer(error.status_code, error.code, str(error.detail), error.headers)
     if isinstance(error, HTTPException):

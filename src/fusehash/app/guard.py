@@ -17,7 +17,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fusehash.app.errors import ApiError, answer_to
-from fusehash.parameters import check_integer
+from fusehash.parameters import integer
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
 ANY_ADDRESS = "*"
@@ -63,7 +63,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            check_integer("Limits", field.name, getattr(self, field.name), low=1)
+            integer(1).check("Limits", field.name, getattr(self, field.name))
 
 
 @dataclass
@@ -99,9 +99,8 @@ class Guard:
             self._check_writer(scope, headers)
             limit = self._check_body(scope, headers) if has_body else 0
             if has_body and self._uploads >= self.limits.uploads:
-                raise ApiError(
-                    503, "busy", "Too many uploads are under way; try again in a moment.", {"Retry-After": "2"}
-                )
+                message = "Too many uploads are under way; try again in a moment."
+                raise ApiError(503, "busy", message, {"Retry-After": "2"})
             self._uploads += has_body
             try:
                 await self.app(scope, self._counted(receive, limit), guarded_send)
@@ -116,12 +115,10 @@ class Guard:
         name = _host_name(headers.get("host", ""))
         if name in self.hosts or (ANY_ADDRESS in self.hosts and ip_address(name) is not None):
             return
-        raise ApiError(
-            421, "unknown_host", "This server does not go by that name; --allow-host of 'fusehash serve' gives it one."
-        )
+        message = "This server does not go by that name; --allow-host of 'fusehash serve' gives it one."
+        raise ApiError(421, "unknown_host", message)
 
     def _check_writer(self, scope: Scope, headers: Headers) -> None:
-        """Check the token of a writer before anything is read."""
         path, method = scope["path"], scope["method"]
         if not ((path == ITEMS and method == "POST") or (path.startswith(f"{ITEMS}/") and method == "DELETE")):
             return
@@ -172,8 +169,7 @@ class Guard:
 
 def allowed_hosts(hosts: tuple[str, ...]) -> frozenset[str]:
     """The names that a Host header may have."""
-    names = {name.strip("[]").lower().rstrip(".") for name in hosts}
-    return frozenset((*LOCAL, *names))
+    return frozenset((*LOCAL, *(name.strip("[]").lower().rstrip(".") for name in hosts)))
 
 
 def ip_address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

@@ -14,8 +14,6 @@ class ApiModel(BaseModel):
 
 
 class ErrorDetail(ApiModel):
-    """What went wrong."""
-
     code: str = Field(description="A word for programs.", examples=["not_found"])
     message: str = Field(description="One sentence for people.")
 
@@ -27,8 +25,6 @@ class ErrorAnswer(ApiModel):
 
 
 class ItemRecord(ApiModel):
-    """An item of the collection."""
-
     id: int
     key: str
     text: str | None
@@ -39,15 +35,11 @@ class ItemRecord(ApiModel):
 
     @classmethod
     def of(cls, item: Item) -> ItemRecord:
-        return cls(
-            id=item.id, key=item.key, text=item.text, labels=list(item.labels), width=item.width, height=item.height,
-            thumbnail=f"/api/items/{item.id}/thumbnail" if item.has_image else None,
-        )  # fmt: skip
+        values = {name: getattr(item, name) for name in cls.model_fields if name != "thumbnail"}
+        return cls(**values, thumbnail=f"/api/items/{item.id}/thumbnail" if item.has_image else None)
 
 
 class HitRecord(ApiModel):
-    """One result of a search."""
-
     item: ItemRecord
     distance: int = Field(description="Bits in which its code differs from the query's.")
     score: float = Field(description="From -1 to 1; the results are sorted by it.")
@@ -59,8 +51,6 @@ class HitRecord(ApiModel):
 
 
 class SearchAnswer(ApiModel):
-    """The results of a search."""
-
     code: str = Field(description="The query's code in hexadecimal.")
     n_bits: int
     generation: int = Field(description="Of all codes here; codes of different generations cannot be compared.")
@@ -77,8 +67,6 @@ class ItemsAnswer(ApiModel):
 
 
 class LabelRecord(ApiModel):
-    """A label and how many items have it."""
-
     name: str
     count: int
 
@@ -115,8 +103,6 @@ class CodesAnswer(ApiModel):
 
 
 class LimitsRecord(ApiModel):
-    """What one request may ask for."""
-
     upload_bytes: int
     text_length: int
     results: int
@@ -174,8 +160,6 @@ class AddRequest(ApiModel):
 
 
 class ReportAnswer(ApiModel):
-    """What a change has done."""
-
     added: int
     removed: int
     ids: list[int]

@@ -57,10 +57,8 @@ def _tagged(request: Request, content: bytes, media_type: str, cache: str) -> Re
 
 def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The errors of a route, for the OpenAPI document."""
-    return {
-        status: {"model": records.ErrorAnswer, "description": HTTPStatus(status).phrase}
-        for status in (*statuses, 500, 503)
-    }
+    documented = (*statuses, 500, 503)
+    return {status: {"model": records.ErrorAnswer, "description": HTTPStatus(status).phrase} for status in documented}
 
 
 def reading(collection: Collection, limits: Limits, name: str, writable: bool) -> APIRouter:
@@ -74,11 +72,10 @@ def reading(collection: Collection, limits: Limits, name: str, writable: bool) -
     rerank_query = Query(True, description="Order candidates by more than their codes.")
     id_path = Path(ge=1, le=MAX_ID)
     image_file = File(description="JPEG, PNG, GIF, WEBP, BMP or TIFF.")
+    search_route: dict[str, Any] = {"tags": ["search"], "response_model": records.SearchAnswer}
+    jpeg = {**_errors(404, 422), 200: {"content": {"image/jpeg": {}}}, 304: {"description": "Not changed."}}
 
-    @router.get(
-        "/search", tags=["search"], responses=_errors(404, 422), response_model=records.SearchAnswer,
-        summary="Search by text, item or code",
-    )  # fmt: skip
+    @router.get("/search", **search_route, responses=_errors(404, 422), summary="Search by text, item or code")
     async def search(
         text: str | None = Query(None, min_length=1, max_length=limits.text_length, description="Words to look for."),
         like: int | None = Query(None, ge=1, le=MAX_ID, description="Id of an item; finds similar ones."),
@@ -101,17 +98,12 @@ def reading(collection: Collection, limits: Limits, name: str, writable: bool) -
             packed = None if code is None else bytes.fromhex(code)
             if packed is not None and 8 * len(packed) != (n_bits := collection.settings.n_bits):
                 raise ApiError(422, "invalid", f"A code of this collection has {n_bits // 4} hexadecimal digits.")
-            hits = collection.search(
-                text, like=like, code=packed, k=k, label=label, rerank=rerank, generation=generation
-            )
-            return answered(hits, source)
+            query: dict[str, Any] = {"text": text, "like": like, "code": packed, "generation": generation}
+            return answered(collection.search(**query, k=k, label=label, rerank=rerank), source)
 
         return await anyio.to_thread.run_sync(work, limiter=searches)
 
-    @router.post(
-        "/search", tags=["search"], responses=_errors(400, 403, 408, 413, 415, 422),
-        response_model=records.SearchAnswer, summary="Search by image",
-    )  # fmt: skip
+    @router.post("/search", **search_route, responses=_errors(400, 403, 408, 413, 415, 422), summary="Search by image")
     async def search_by_image(
         image: UploadFile = image_file, k: int = k_query, label: str | None = label_query, rerank: bool = rerank_query
     ) -> Response:
@@ -140,14 +132,13 @@ def reading(collection: Collection, limits: Limits, name: str, writable: bool) -
         return records.ItemRecord.of(existing(id))
 
     @router.get(
-        "/items/{id}/thumbnail", tags=["items"], response_class=Response, summary="A small JPEG",
-        responses={**_errors(404, 422), 200: {"content": {"image/jpeg": {}}}, 304: {"description": "Not changed."}},
-    )  # fmt: skip
+        "/items/{id}/thumbnail", tags=["items"], response_class=Response, responses=jpeg, summary="A small JPEG"
+    )
     def thumbnail(request: Request, id: int = id_path) -> Response:
-        jpeg = collection.thumbnail(id)
-        if jpeg is None:
+        content = collection.thumbnail(id)
+        if content is None:
             raise ApiError(404, "no_image", "There is no item with this id, or it has no image.")
-        return _tagged(request, jpeg, "image/jpeg", "private, max-age=300")
+        return _tagged(request, content, "image/jpeg", "private, max-age=300")
 
     @router.get("/labels", tags=["collection"], responses=_errors(), summary="All labels")
     def labels() -> records.LabelsAnswer:
@@ -156,13 +147,11 @@ def reading(collection: Collection, limits: Limits, name: str, writable: bool) -
 
     @router.get("/clusters", tags=["collection"], responses=_errors(), summary="Groups of similar items")
     def clusters() -> records.ClustersAnswer:
-        answer: records.ClustersAnswer = cache.get("clusters", grouped)
-        return answer
+        return cache.get("clusters", grouped)
 
     @router.get("/codes", tags=["collection"], responses=_errors(), summary="How the codes use their bits")
     def codes() -> records.CodesAnswer:
-        answer: records.CodesAnswer = cache.get("codes", lambda: records.CodesAnswer(**collection.code_stats()))
-        return answer
+        return cache.get("codes", lambda: records.CodesAnswer(**collection.code_stats()))
 
     @router.get("/stats", tags=["collection"], responses=_errors(), summary="What the collection holds")
     def stats() -> records.StatsAnswer:
@@ -196,10 +185,10 @@ def reading(collection: Collection, limits: Limits, name: str, writable: bool) -
         groups = []
         for group in collection.clusters():
             examples = []
-            for id in group["examples"]:
+            for id in group.pop("examples"):
                 with contextlib.suppress(DataError):  # removed meanwhile
                     examples.append(records.ItemRecord.of(collection.item(id)))
-            groups.append(records.ClusterRecord(words=group["words"], size=group["size"], examples=examples))
+            groups.append(records.ClusterRecord(**group, examples=examples))
         return records.ClustersAnswer(clusters=groups)
 
     return router

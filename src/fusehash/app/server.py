@@ -7,7 +7,7 @@ import errno
 import logging
 import socket
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fusehash.app.guard import ANY_ADDRESS, ip_address
 from fusehash.errors import DataError
@@ -48,7 +48,7 @@ def hosts_of(host: str) -> tuple[str, ...]:
 
 
 def address(listening: socket.socket, host: str) -> str:
-    """The URL for a browser."""
+    """URL for a browser."""
     bare, port = host.strip("[]"), listening.getsockname()[1]
     if ANY_ADDRESS in hosts_of(host):
         bare = "localhost"
@@ -66,9 +66,8 @@ def serve(app: FastAPI, listening: socket.socket, ready: Callable[[], None]) -> 
             await super().startup(sockets)
             ready()
 
-    config = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, proxy_headers=False, lifespan="off",
-        timeout_keep_alive=15, timeout_graceful_shutdown=10, ws="none",
-    )  # fmt: skip
+    quiet: dict[str, Any] = {"log_level": "warning", "access_log": False, "server_header": False}
+    seconds: dict[str, Any] = {"timeout_keep_alive": 15, "timeout_graceful_shutdown": 10}
+    config = uvicorn.Config(app, **quiet, **seconds, proxy_headers=False, lifespan="off", ws="none")
     with contextlib.suppress(KeyboardInterrupt):
         Server(config).run(sockets=[listening])

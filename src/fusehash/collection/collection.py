@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,16 +13,15 @@ import numpy as np
 
 from fusehash import bits
 from fusehash.collection import overview, store
-from fusehash.collection.changes import ItemChange, Plan, builder_lock, writer_lock
-from fusehash.collection.encoding import FeatureCache
+from fusehash.collection.changes import Plan, lock_of
 from fusehash.collection.generations import Generation, GenerationChange
-from fusehash.collection.items import Entry, Hit, Hits, Item, Progress, Report, check_items, storable_text
-from fusehash.collection.searching import GoneError, Snapshot, WordScores, rank
+from fusehash.collection.items import Entry, Hit, Hits, Item, Report, check_items, storable_text
+from fusehash.collection.searching import GoneError, Snapshot, WordScores
 from fusehash.collection.store import CollectionSettings, CollectionState, EncoderSettings
 from fusehash.collection.training import files_of
 from fusehash.datasets.folders import NewItem
 from fusehash.errors import DataError, ParameterError
-from fusehash.parameters import check_integer
+from fusehash.parameters import Progress, integer
 from fusehash.search import HammingIndex
 from fusehash.search.rows import HIGHEST, Ids, check_ids
 from fusehash.sqlite import DamageError, Database
@@ -32,32 +31,27 @@ RETRAIN_SHARE = 0.5  # of items that are new to the model; with more, build() tr
 BUILD_TIMEOUT = 600.0  # seconds that a generation, once it is built, waits for writers
 _ATTEMPTS = 5
 
-AnyChange = TypeVar("AnyChange", bound=ItemChange)
 T = TypeVar("T")
 
 
-class Collection:
+class Collection(AbstractContextManager["Collection"]):
     """Items with an image, a text or both, their codes, and the model that made these codes, in one folder.
 
     Use `Collection.create` or `Collection.open`. When a call that writes returns, its effect survives kill -9 and loss
-    of power; an interrupted call leaves nothing but caches, which the next call uses. Any number of processes may
-    search while one writes. Every search sees what was committed before it. All methods may be called from several
-    threads.
+    of power; an interrupted call leaves nothing but caches. Any number of processes and threads may search while one
+    writes. Every search sees what was committed before it.
 
     Parameters
     ----------
-    path : str or path-like
-        The folder of an existing collection.
-    timeout : float, default=10.0
-        Seconds that a writer waits for another writer.
+    path, timeout : str or path-like; float, default=10.0
+        The folder of an existing collection; seconds that a writer waits for another writer.
     engine : str, default="scan"
         Name of the engine that searches the codes in memory, as for `HammingIndex`.
 
     Attributes
     ----------
-    path : Path
-    settings : CollectionSettings
-        What the current generation was made with.
+    path, settings : Path, CollectionSettings
+        The folder, and what the current generation was made with.
     generation, revision : int
         Number of the current generation, which counts models, and number of changes that a search could see.
 
@@ -82,7 +76,7 @@ class Collection:
         self.path = Path(path).absolute()
         self._engine = _check_engine("Collection.open", engine)
         self._created_with = store.read_settings(self.path)
-        self._writer = writer_lock(self.path, timeout)
+        self._writer = lock_of(self.path, "writer", timeout)
         self._items = Database(self.path / "items.db", store.ITEMS, timeout)
         self._snapshot: Snapshot | None = None
         self._version: tuple[int, int] | None = None
@@ -96,11 +90,18 @@ class Collection:
 
     @classmethod
     def create(
-        cls, path: str | os.PathLike[str], *, n_bits: int = 64, image_encoder: str = "classical",
-        text_encoder: str = "tfidf", image_params: dict[str, Any] | None = None,
-        text_params: dict[str, Any] | None = None, random_state: int = 0, timeout: float = 10.0,
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        n_bits: int = 64,
+        image_encoder: str = "classical",
+        text_encoder: str = "tfidf",
+        image_params: dict[str, Any] | None = None,
+        text_params: dict[str, Any] | None = None,
+        random_state: int = 0,
+        timeout: float = 10.0,
         engine: str | None = None,
-    ) -> Collection:  # fmt: skip
+    ) -> Collection:
         """Make an empty collection in a new folder.
 
         Parameters
@@ -109,10 +110,8 @@ class Collection:
             The folder, which must be missing or empty.
         n_bits, random_state : int, default=64 and 0
             Length of the codes, a multiple of 8 and at most 1024; seed of the model.
-        image_encoder, text_encoder : str, default="classical" and "tfidf"
-            Names of encoders, see `fusehash.encoders`.
-        image_params, text_params : dict, optional
-            Their parameters, made of JSON values.
+        image_encoder, text_encoder, image_params, text_params : str, default="classical" and "tfidf"; dict, optional
+            Names of encoders, see `fusehash.encoders`, and their parameters, made of JSON values.
 
         Raises
         ------
@@ -131,8 +130,6 @@ class Collection:
         """Open an existing collection; the parameters are those of the class."""
         return cls(path, timeout=timeout, engine=engine)
 
-    # -- writing -------------------------------------------------------------------------------------------------
-
     def build(self, items: Iterable[NewItem], progress: Progress | None = None) -> Report:
         """Make the collection hold these items, and those from `add`; only what has changed is processed.
 
@@ -141,10 +138,8 @@ class Collection:
 
         Parameters
         ----------
-        items : iterable of NewItem
-            With different keys; `read_folder` yields those of a folder.
-        progress : callable, optional
-            Called as progress(step, total, message).
+        items, progress : iterable of NewItem; callable, optional
+            With different keys, as `read_folder` yields them; called as progress(step, total, message).
 
         Returns
         -------
@@ -155,38 +150,36 @@ class Collection:
         DataError, MissingPackageError
             If an item is malformed or needs a package that is not installed; nothing is changed.
         """
-        with self._writer, self._work(ItemChange, progress) as (change, report):
-            entries = check_items(items, report.skipped)
-            stored = self._stored()
-            plan = Plan()
+        with self._change(progress) as change:
+            entries = check_items(items, change.report.skipped)
+            stored, plan = self._stored(), Plan()
             for entry in entries:
                 entry.built = True
-                if entry.key in stored:
-                    plan.compare(entry, stored[entry.key])
-                else:
+                before = stored.pop(entry.key, None)
+                if before is None:
                     plan.new.append(entry)
-            named = {entry.key for entry in entries}
-            others = [entry for key, entry in stored.items() if key not in named]
-            plan.removed += [entry.id for entry in others if entry.built and entry.id is not None]
-            plan.unchanged += [entry for entry in others if not entry.built]
-            report.unchanged = len(plan.unchanged)
+                else:
+                    plan.compare(entry, before)
+            plan.removed = [entry.id for entry in stored.values() if entry.built and entry.id is not None]
+            plan.unchanged += [entry for entry in stored.values() if not entry.built]
+            change.report.unchanged = len(plan.unchanged)
             change.run(plan, train=self._wants_training(plan), broken="drop")
-        return report
+        return change.report
 
     def add(self, items: Iterable[NewItem], progress: Progress | None = None) -> Report:
         """Add items, all or none, and encode them with the current model; an existing key raises DataError.
 
         Parameters and result are those of `build`.
         """
-        with self._writer, self._work(ItemChange, progress) as (change, report):
-            entries = check_items(items, report.skipped)
+        with self._change(progress) as change:
+            entries = check_items(items, change.report.skipped)
             existing = self._stored(entry.key for entry in entries)
             if existing:
                 raise DataError(f"Items must be new. {next(iter(existing))!r} is there already; an update changes it.")
             train = not change.state.model
             plan = Plan(new=entries, unchanged=list(self._stored().values()) if train else [])
             change.run(plan, train=train)
-        return report
+        return change.report
 
     def update(self, items: Iterable[NewItem], progress: Progress | None = None) -> Report:
         """Replace the content of existing keys, all or none; ids stay.
@@ -194,24 +187,24 @@ class Collection:
         An image, a text or labels that an item does not give stay as they are stored. A missing key or an image that
         cannot be used raises DataError. Parameters and result are those of `build`.
         """
-        with self._writer, self._work(ItemChange, progress) as (change, report):
-            entries = check_items(items, report.skipped, partial=True)
+        with self._change(progress) as change:
+            entries = check_items(items, change.report.skipped, partial=True)
             stored, plan = self._stored(entry.key for entry in entries), Plan()
             for entry in entries:
                 if entry.key not in stored:
                     raise DataError(f"Items must be there already. {entry.key!r} is not; it must be added first.")
                 entry.built = stored[entry.key].built
                 plan.compare(entry, stored[entry.key], partial=True)
-            report.unchanged = len(plan.unchanged)
+            change.report.unchanged = len(plan.unchanged)
             train = not change.state.model
             if train:
                 plan.unchanged += [entry for key, entry in self._stored().items() if key not in stored]
             change.run(plan, train=train, broken="refuse")
-        return report
+        return change.report
 
     def remove(self, ids: Iterable[int]) -> Report:
         """Remove items by id, all or none; an unknown id raises DataError."""
-        with self._writer, self._work(ItemChange, None) as (change, report):
+        with self._change() as change:
             gone = list(dict.fromkeys(check_ids(list(ids)).tolist()))
             with self._items.reading() as database:
                 existing = store.items_by_id(database, gone)
@@ -219,21 +212,28 @@ class Collection:
                 if id not in existing:
                     raise DataError(f"Ids must be in the collection. Id {id} is not.")
             change.run(Plan(removed=gone))
-        return report
+        return change.report
 
     def reindex(self, progress: Progress | None = None) -> Report:
         """Train encoders and model again on all items, and switch to them at once."""
-        with self._writer, self._work(ItemChange, progress) as (change, report):
+        with self._change(progress) as change:
             entries = list(self._stored().values())
-            report.unchanged = len(entries)
+            change.report.unchanged = len(entries)
             change.run(Plan(unchanged=entries), train=True, must_train=True)
-        return report
+        return change.report
 
     def build_generation(
-        self, progress: Progress | None = None, *, n_bits: int | None = None, image_encoder: str | None = None,
-        text_encoder: str | None = None, image_params: dict[str, Any] | None = None,
-        text_params: dict[str, Any] | None = None, random_state: int | None = None, measure: bool = True,
-    ) -> Report:  # fmt: skip
+        self,
+        progress: Progress | None = None,
+        *,
+        n_bits: int | None = None,
+        image_encoder: str | None = None,
+        text_encoder: str | None = None,
+        image_params: dict[str, Any] | None = None,
+        text_params: dict[str, Any] | None = None,
+        random_state: int | None = None,
+        measure: bool = True,
+    ) -> Report:
         """Train a new generation on all items and keep it next to the current one; `switch` makes it current.
 
         Searches and writes go on meanwhile. The `generation` of the report is the new number.
@@ -251,16 +251,15 @@ class Collection:
         seed = current.random_state if random_state is None else random_state
         settings = CollectionSettings(current.n_bits if n_bits is None else n_bits, seed, image, text)
         settings = settings.check("Collection.build_generation")
-        with self._building(), self._work(GenerationChange, progress) as (change, report):
-            patient = writer_lock(self.path, BUILD_TIMEOUT)
-            change.build(list(self._stored().values()), settings, measure=measure, writer=patient)
-        return report
+        with self._change(progress, self._building()) as change:
+            writer = lock_of(self.path, "writer", BUILD_TIMEOUT)
+            change.build(list(self._stored().values()), settings, measure=measure, writer=writer)
+        return change.report
 
     def switch(self, to: int | None = None, *, back: bool = False, progress: Progress | None = None) -> Report:
         """Make another generation current: the newest one, the one of a number, or the previous one.
 
-        Items that came or changed since it was built are encoded first. Then all searches see the other generation,
-        from one moment to the next. The one that was current is kept.
+        Items that came or changed since it was built are encoded first. The one that was current is kept.
 
         Parameters
         ----------
@@ -269,16 +268,16 @@ class Collection:
         """
         if back and to is not None:
             raise DataError("A switch goes to a generation by its number, or back. Got both.")
-        with self._writer, self._work(GenerationChange, progress) as (change, report):
+        with self._change(progress) as change:
             change.switch(list(self._stored().values()), to, back=back)
-        return report
+        return change.report
 
     def drop(self, generation: int) -> Report:
         """Remove a generation other than the current one."""
-        number = check_integer("Collection.drop", "generation", generation, low=1)
-        with self._writer, self._work(GenerationChange, None) as (change, report):
+        number = int(integer(1).check("Collection.drop", "generation", generation))
+        with self._change() as change:
             change.drop(number)
-        return report
+        return change.report
 
     def generations(self) -> list[Generation]:
         """All generations, in order of their numbers."""
@@ -288,12 +287,18 @@ class Collection:
         listed = [self._describe(state, current) for state in (current, *kept) if state.model or state is current]
         return sorted(listed, key=lambda generation: generation.number)
 
-    # -- searching -----------------------------------------------------------------------------------------------
-
     def search(
-        self, text: str | None = None, *, image: Any = None, like: int | None = None, code: bytes | None = None,
-        k: int = 20, label: str | None = None, rerank: bool = True, generation: int | None = None,
-    ) -> Hits:  # fmt: skip
+        self,
+        text: str | None = None,
+        *,
+        image: Any = None,
+        like: int | None = None,
+        code: bytes | None = None,
+        k: int = 20,
+        label: str | None = None,
+        rerank: bool = True,
+        generation: int | None = None,
+    ) -> Hits:
         """Find the `k` items that match best; give exactly one of `text`, `image`, `like` and `code`.
 
         Parameters
@@ -305,8 +310,7 @@ class Collection:
         k, label : int, default=20; str, optional
             Number of results at most, and the label that they must have.
         rerank : bool, default=True
-            Order the nearest codes by the real-valued query and, for a text, by its words. No effect on a query that
-            is itself a code.
+            Order the nearest codes by the real-valued query and the words of a text; no effect on `like` and `code`.
         generation : int, optional
             The generation of a stored `code`; raises if another one is current.
 
@@ -317,35 +321,30 @@ class Collection:
         """
         if sum(query is not None for query in (text, image, like, code)) != 1:
             raise DataError("A search needs exactly one of text, image, like and code.")
-        check_integer("Collection.search", "k", k, low=1)
+        integer(1).check("Collection.search", "k", k)
 
         def work(snapshot: Snapshot) -> Hits:
-            if generation not in (None, snapshot.state.generation):
-                raise DataError(
-                    f"The code is of generation {generation}; generation {snapshot.state.generation} is current."
-                )
-            allowed, words = self._allowed(label), None
-            if like is not None:
-                query = _code_of(snapshot, like)
-            elif code is not None:
-                query = _check_code(snapshot, code)
-            elif text is not None and rerank:
-                query, words = self._project_with_words(snapshot, text)
+            current = snapshot.state.generation
+            if generation not in (None, current):
+                raise DataError(f"The code is of generation {generation}; generation {current} is current.")
+            by_content = text is not None or image is not None
+            if by_content:
+                query, words = self._project(snapshot, text, image, with_words=rerank)
             else:
-                query = _project(snapshot, text, image)
-            is_code = like is not None or code is not None
-            ranked = rank(
-                snapshot, query, k + (like is not None), allowed=allowed, rerank=rerank and not is_code, words=words
+                query, words = _signs(snapshot, like, code), None
+            ids, distances, scores, codes = snapshot.rank(
+                query, k + (like is not None), allowed=self._allowed(label), rerank=rerank and by_content, words=words
             )
             with self._items.reading() as database:
-                items = store.items_by_id(database, ranked[0].tolist())
+                items = store.items_by_id(database, ids.tolist())
+            rows = zip(ids.tolist(), distances.tolist(), scores.tolist(), codes, strict=True)
             hits = Hits(
                 Hit(id, distance, score, items[id], packed.tobytes())
-                for id, distance, score, packed in zip(*(part.tolist() for part in ranked[:3]), ranked[3], strict=True)
+                for id, distance, score, packed in rows
                 if id in items and id != like  # a writer may have removed some
             )
             del hits[k:]
-            hits.code, hits.generation = bits.pack(query[None])[0].tobytes(), snapshot.state.generation
+            hits.code, hits.generation = bits.pack(query[None])[0].tobytes(), current
             return hits
 
         return self._attempt(work)
@@ -354,12 +353,13 @@ class Collection:
         """The packed code of a text or an image, as `search` takes it."""
         if (text is None) == (image is None):
             raise DataError("A query code needs exactly one of text and image.")
-        return self._attempt(lambda snapshot: bits.pack(_project(snapshot, text, image)[None])[0].tobytes())
+        return self._attempt(lambda snapshot: bits.pack(self._project(snapshot, text, image)[0][None])[0].tobytes())
 
     def check(self) -> None:
         """Raise if a search would: codes, a model or encoders that cannot be read."""
-
-        self._attempt(lambda snapshot: snapshot.state.model and [snapshot.encoder(v) for v in snapshot.model.views])
+        self._attempt(
+            lambda snapshot: snapshot.state.model and [snapshot.encoder(v) for v in snapshot.model.view_names_]
+        )
 
     @property
     def settings(self) -> CollectionSettings:
@@ -387,14 +387,13 @@ class Collection:
 
     def items(self, offset: int = 0, limit: int = 100, label: str | None = None) -> list[Item]:
         """Items in order of id, all or those with a label."""
-        check_integer("Collection.items", "offset", offset, low=0)
-        check_integer("Collection.items", "limit", limit, low=1)
-        page = min(limit, HIGHEST), min(offset, HIGHEST)
+        integer().check("Collection.items", "offset", offset)
+        integer(1).check("Collection.items", "limit", limit)
+        labeled = "" if label is None else "WHERE id IN (SELECT id FROM label WHERE name = ?) "
+        values: list[object] = [] if label is None else [storable_text(str(label))]
+        values += [min(limit, HIGHEST), min(offset, HIGHEST)]
         with self._items.reading() as database:
-            if label is None:
-                return store.read_items(database, "ORDER BY id LIMIT ? OFFSET ?", *page)
-            condition = "WHERE id IN (SELECT id FROM label WHERE name = ?) ORDER BY id LIMIT ? OFFSET ?"
-            return store.read_items(database, condition, storable_text(str(label)), *page)
+            return store.read_items(database, f"{labeled}ORDER BY id LIMIT ? OFFSET ?", *values)
 
     def labels(self) -> dict[str, int]:
         """How many items have each label, most frequent first."""
@@ -416,14 +415,19 @@ class Collection:
         with self._items.reading() as database:
             counts = overview.counts(database, trained=bool(state.model))
         return {
-            "path": str(self.path), "n_bits": state.n_bits, "codes": state.codes, "generation": state.generation,
-            "image_encoder": settings.image.name, "text_encoder": settings.text.name,
-            "bytes": sum(_size(path) for path in self.path.iterdir()), **counts,
-        }  # fmt: skip
+            "path": str(self.path),
+            "n_bits": state.n_bits,
+            "codes": state.codes,
+            "generation": state.generation,
+            "image_encoder": settings.image.name,
+            "text_encoder": settings.text.name,
+            "bytes": sum(_size(path) for path in self.path.iterdir()),
+            **counts,
+        }
 
     def clusters(self, count: int = 12) -> list[dict[str, Any]]:
         """Groups of similar items, largest first: {"words", "examples" (ids), "size"}."""
-        check_integer("Collection.clusters", "count", count, low=1)
+        integer(1).check("Collection.clusters", "count", count)
         snapshot = self._now()
         ids = snapshot.index.ids
         with self._items.reading() as database:
@@ -439,17 +443,12 @@ class Collection:
         """Close the files."""
         self._items.close()
 
-    def __enter__(self) -> Collection:
-        return self
-
     def __exit__(self, *error: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
         n_bits = self._created_with.n_bits if self._snapshot is None else self._snapshot.state.n_bits
         return f"<{type(self).__name__} of {n_bits} bits in {self.path}>"
-
-    # -- internals -----------------------------------------------------------------------------------------------
 
     def _now(self) -> Snapshot:
         """The collection as last committed by any process."""
@@ -479,16 +478,21 @@ class Collection:
         with self._items.reporting():
             raise DamageError("its model or an encoder is missing; a reindex makes it again")
 
-    def _project_with_words(self, snapshot: Snapshot, text: str) -> tuple[Floats, WordScores | None]:
-        """The vector of a text and its word scores; None if no text has any of its words."""
-        _check_text(text)
-        words = snapshot.words(self._items).scores(text)
-        any_word = bool(words.scores.any())
+    def _project(
+        self, snapshot: Snapshot, text: str | None, image: Any, *, with_words: bool = False
+    ) -> tuple[Floats, WordScores | None]:
+        """The vector of a text or an image, and the word scores of a text unless no item has any of its words."""
+        if text is None:
+            return snapshot.project("image", image), None
+        if not isinstance(text, str) or not text.strip():
+            raise DataError("A text to search for must have at least one word. Got none.")
+        words = snapshot.words(self._items).scores(text) if with_words else None
+        if words is not None and not words.scores.any():
+            words = None
         # The encoder may not keep a word that only one text has.
-        return snapshot.project("text", text.strip(), must_know=not any_word), words if any_word else None
+        return snapshot.project("text", text.strip(), must_know=words is None), words
 
     def _allowed(self, label: str | None) -> Ids | None:
-        """The ids of items with a label, or None for all items."""
         if label is None:
             return None
         with self._items.reading() as database:
@@ -497,36 +501,44 @@ class Collection:
 
     def _describe(self, state: CollectionState, current: CollectionState) -> Generation:
         settings, files = self._created_with.at(state), files_of(self.path, state)
+        shared = {name: getattr(state, name) for name in ("made", "codes", "n_bits", "quality")}
         return Generation(
-            number=state.generation, current=state is current, previous=state.generation == current.previous,
-            made=state.made, codes=state.codes, n_bits=state.n_bits, random_state=settings.random_state,
+            number=state.generation,
+            current=state is current,
+            previous=state.generation == current.previous,
+            random_state=settings.random_state,
             image_encoder=settings.image.name if state.image_encoder else "",
             text_encoder=settings.text.name if state.text_encoder else "",
-            quality=state.quality, bytes=state.codes * state.n_bits // 8 + sum(map(_size, files)),
-        )  # fmt: skip
+            bytes=state.codes * state.n_bits // 8 + sum(map(_size, files)),
+            **shared,
+        )
 
     @contextmanager
     def _building(self) -> Iterator[None]:
         """Hold the builder lock. Acquired under the writer lock, because a writer may be deleting unused files."""
         with ExitStack() as locks:
             with self._writer:
-                locks.enter_context(builder_lock(self.path))
+                locks.enter_context(lock_of(self.path, "builder"))
             yield
 
     @contextmanager
-    def _work(self, kind: type[AnyChange], progress: Progress | None) -> Iterator[tuple[AnyChange, Report]]:
-        report, started = Report(), time.perf_counter()
-        features = FeatureCache(self.path / "features.db")
-        try:
-            yield kind(self._items, self._created_with, features, report, progress or (lambda *step: None)), report
-        finally:
-            features.close()
-            with self._items.lock:
-                self._version = None  # changes of this connection do not show in data_version
-        report.seconds = time.perf_counter() - started
-        advice = self.stats()["advice"]
-        if advice and advice not in report.notes:
-            report.notes.append(advice)
+    def _change(
+        self, progress: Progress | None = None, lock: AbstractContextManager[None] | None = None
+    ) -> Iterator[GenerationChange]:
+        """Hold a lock, by default that of the writer, and complete the report of what is done under it."""
+        with lock or self._writer:
+            started = time.perf_counter()
+            change = GenerationChange(self._items, self._created_with, progress or (lambda *step: None))
+            try:
+                yield change
+            finally:
+                change.features.close()
+                with self._items.lock:
+                    self._version = None  # changes of this connection do not show in data_version
+            change.report.seconds = time.perf_counter() - started
+            advice = self.stats()["advice"]
+            if advice and advice not in change.report.notes:
+                change.report.notes.append(advice)
 
     def _stored(self, keys: Iterable[str] | None = None) -> dict[str, Entry]:
         with self._items.reading() as database:
@@ -538,7 +550,7 @@ class Collection:
             return True
         incoming = [*plan.new, *plan.changed]
         unseen = len(incoming) + sum(not entry.trained for entry in plan.unchanged)
-        views = self._attempt(lambda snapshot: snapshot.model.views)
+        views = self._attempt(lambda snapshot: snapshot.model.view_names_)
         return unseen > RETRAIN_SHARE * (len(incoming) + len(plan.unchanged)) or any(
             ("text" not in views and entry.text is not None) or ("image" not in views and entry.wants_image)
             for entry in incoming
@@ -559,30 +571,18 @@ def _changed(settings: EncoderSettings, name: str | None, params: dict[str, Any]
     return EncoderSettings(name or settings.name, dict(kept if params is None else params))
 
 
-def _check_text(text: Any) -> None:
-    if not isinstance(text, str) or not text.strip():
-        raise DataError("A text to search for must have at least one word. Got none.")
-
-
-def _project(snapshot: Snapshot, text: str | None, image: Any) -> Floats:
-    """The real-valued vector of a text or an image."""
-    if text is None:
-        return snapshot.project("image", image)
-    _check_text(text)
-    return snapshot.project("text", text.strip())
-
-
-def _check_code(snapshot: Snapshot, code: bytes) -> Floats:
+def _signs(snapshot: Snapshot, id: int | None, code: bytes | None) -> Floats:
+    """The signs of the code of an item, or of a code."""
     n_bits = snapshot.state.n_bits
-    if not isinstance(code, bytes | bytearray) or len(code) != n_bits // 8:
+    if id is not None:
+        if id not in snapshot.index:
+            raise DataError(f"An item to search by must be in the collection and have a code. Id {id} has none.")
+        packed = snapshot.index.get(np.array([id], np.int64))
+    elif isinstance(code, bytes | bytearray) and len(code) == n_bits // 8:
+        packed = np.frombuffer(bytes(code), np.uint8)[None]
+    else:
         raise DataError(f"A code of this collection must be {n_bits // 8} bytes. Got {code!r} instead.")
-    return bits.unpack(np.frombuffer(bytes(code), np.uint8)[None], n_bits)[0].astype(np.float64)
-
-
-def _code_of(snapshot: Snapshot, id: int) -> Floats:
-    if id not in snapshot.index:
-        raise DataError(f"An item to search by must be in the collection and have a code. Id {id} has none.")
-    return bits.unpack(snapshot.index.get(np.array([id], np.int64)), snapshot.state.n_bits)[0].astype(np.float64)
+    return bits.unpack(packed, n_bits)[0].astype(np.float64)
 
 
 def _sql_id(id: Any) -> int | None:

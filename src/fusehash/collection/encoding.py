@@ -1,7 +1,6 @@
 """From images and texts to features: encoders are fitted once, features are cached batch by batch.
 
-The file of a fitted encoder is named after its settings and the content it was fitted on. When a call was interrupted,
-the next one therefore finds the encoders and features that are already made.
+An encoder's file is named after its settings and what it was fitted on, so that it is found after an interruption.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fusehash import extras, sqlite
-from fusehash.collection.items import CollectionError, CorruptCollectionError, Entry, Progress, UnreadableError
+from fusehash.collection.items import CollectionError, CorruptCollectionError, Entry, UnreadableError
 from fusehash.collection.store import EncoderSettings
-from fusehash.errors import FusehashError, MissingPackageError
+from fusehash.errors import FusehashError
 from fusehash.numerics.parallel import n_cores
+from fusehash.parameters import Progress
 from fusehash.sqlite import Database
 from fusehash.version import __version__
 
 FIT_IMAGES = 1000  # images that an encoder is fitted on; more do not change a vocabulary
-BATCH_ITEMS, BATCH_BYTES = 256, 64 << 20
-BATCH_TEXTS = 1024
+BATCH_ITEMS, BATCH_BYTES, BATCH_TEXTS = 256, 64 << 20, 1024
 THUMBNAIL_SOURCE = 512  # pixels per side that a thumbnail is made from at most
 QUERY_CONTENTS = 500  # contents per SQL query
 FEATURES = sqlite.FileKind(
@@ -52,18 +51,18 @@ Encoders = dict[str, "FittedEncoder"]
 
 @dataclass(frozen=True)
 class FittedEncoder:
-    """An encoder and the fingerprint of what it was made from."""
+    """An encoder, the fingerprint of what it was made from, and on how many items it was fitted, if known."""
 
     fingerprint: str
     encoder: Any
+    count: int = 0
 
 
 def fingerprint(*parts: Any) -> str:
     """A short name for anything made of JSON values, bytes and views of bytes."""
     digest = hashlib.blake2b(digest_size=10)
     for part in (__version__, *parts):
-        is_plain = isinstance(part, bytes | memoryview)
-        encoded = part if is_plain else json.dumps(part, sort_keys=True).encode()
+        encoded = part if isinstance(part, bytes | memoryview) else json.dumps(part, sort_keys=True).encode()
         digest.update(len(encoded).to_bytes(8, "little"))
         digest.update(encoded)
     return digest.hexdigest()
@@ -75,12 +74,10 @@ def order_of(key: str, purpose: str = "") -> bytes:
 
 
 def encoder_file(folder: Path, view: str, name: str) -> Path:
-    """The file of a fitted encoder."""
     return folder / f"{view}-{name}.encoder"
 
 
 def load_encoder(folder: Path, view: str, name: str) -> FittedEncoder:
-    """A fitted encoder of a collection."""
     from fusehash import encoders
 
     return FittedEncoder(name, encoders.load(encoder_file(folder, view, name)))
@@ -125,7 +122,6 @@ class FeatureCache:
             database.execute(f"DELETE FROM feature WHERE encoder NOT IN ({marks})", tuple(encoders))
 
     def close(self) -> None:
-        """Close the file."""
         if self._database is not None:
             self._database.close()
             self._database = None
@@ -172,43 +168,47 @@ class FeatureCache:
 class ItemEncoder:
     """Makes thumbnails and features of entries; sets `entry.problem` if an image cannot be read."""
 
-    def __init__(self, folder: Path, items: Database, features: FeatureCache, progress: Progress) -> None:
-        self._folder, self._items, self._features, self._progress = folder, items, features, progress
+    def __init__(self, items: Database, features: FeatureCache, progress: Progress) -> None:
+        self._folder, self._items, self._features, self._progress = items.path.parent, items, features, progress
 
-    def check_packages(self, entries: Iterable[Entry]) -> None:
-        """Raise once, before anything is read, if there are images and the package that opens them is missing."""
-        if any(entry.wants_image for entry in entries):
-            extras.require("PIL", "Reading images")
+    def fit(self, view: str, settings: EncoderSettings, entries: Sequence[Entry]) -> FittedEncoder | None:
+        """An encoder fitted on a sample of the images or on all texts; None if there are none."""
+        from fusehash import encoders
 
-    def fit_images(self, settings: EncoderSettings, entries: Sequence[Entry]) -> tuple[FittedEncoder, int] | None:
-        """An encoder fitted on a sample of the images, and the size of the sample; None without readable images."""
+        texts = (entry.text for entry in entries if entry.text is not None)
+        sources = self._images(entries) if view == "image" else [(text.encode(), text) for text in texts]
+        if not sources:
+            return None
+        name = fingerprint(view, settings.name, settings.params, *(content for content, _ in sources))
+        path = encoder_file(self._folder, view, name)
+        if path.exists():
+            with contextlib.suppress(FusehashError):  # a damaged file is made again
+                return FittedEncoder(name, encoders.load(path), len(sources))
+        self._progress(0, 1, f"learning {view} features")
+        encoder = encoders.make(settings.name, modality=view, **settings.params)
+        encoder.fit([source for _, source in sources], progress=self._progress)
+        encoders.save(encoder, path)
+        return FittedEncoder(name, encoder, len(sources))
+
+    def _images(self, entries: Sequence[Entry]) -> list[tuple[bytes, Any]]:
+        """Hash and file or content of a sample of the images."""
         candidates = sorted((entry for entry in entries if entry.wants_image), key=lambda entry: order_of(entry.key))
-        contents: list[bytes] = []
-        sources: list[Any] = []
+        sources: list[tuple[bytes, Any]] = []
         for i, entry in enumerate(candidates):
             if len(sources) == FIT_IMAGES:
                 break
             self._progress(i, min(len(candidates), FIT_IMAGES), "reading images to learn features from")
             data = self._content(entry)
             if data is not None:
-                contents.append(entry.image or b"")
-                sources.append(data if entry.path is None or entry.stored else entry.path)
-        if not sources:
-            return None
-        return self._fit("image", settings, sources, contents), len(sources)
-
-    def fit_texts(self, settings: EncoderSettings, entries: Sequence[Entry]) -> FittedEncoder | None:
-        """An encoder fitted on all texts; None without texts."""
-        texts = [entry.text for entry in entries if entry.text is not None]
-        return self._fit("text", settings, texts, [text.encode() for text in texts]) if texts else None
+                sources.append((entry.image or b"", data if entry.path is None or entry.stored else entry.path))
+        return sources
 
     def encode(self, entries: Sequence[Entry], encoders: Encoders) -> None:
         """Make all features that are missing from the cache."""
         self._encode_images(entries, encoders.get("image"))
-        if "text" in encoders:
-            self._encode_texts(entries, encoders["text"])
-
-    def _encode_texts(self, entries: Sequence[Entry], fitted: FittedEncoder) -> None:
+        fitted = encoders.get("text")
+        if fitted is None:
+            return
         by_content = {entry.text_content: entry.text for entry in entries if entry.text is not None}
         missing = sorted(self._features.missing(fitted.fingerprint, (c for c in by_content if c is not None)))
         for start in range(0, len(missing), BATCH_TEXTS):
@@ -221,29 +221,15 @@ class ItemEncoder:
         pictured = [entry for entry in entries if entry.wants_image]
         missing: set[bytes] = set()
         if fitted is not None:
-            stored = [entry.image for entry in pictured if entry.stored and entry.image is not None]
-            missing = self._features.missing(fitted.fingerprint, stored)
+            missing = self._features.missing(fitted.fingerprint, (e.image for e in pictured if e.stored and e.image))
         pictured = [entry for entry in pictured if not entry.stored or entry.image in missing]
         done = 0
-        for batch in self._batches(pictured):
+        for batch in filter(None, self._batches(pictured)):
             self._progress(done, len(pictured), "encoding images")
             self._make_thumbnails(batch)
             if fitted is not None:
                 self._encode_batch(batch, fitted)
             done += len(batch)
-
-    def _fit(self, view: str, settings: EncoderSettings, sources: list[Any], contents: list[bytes]) -> FittedEncoder:
-        from fusehash import encoders
-
-        name = fingerprint(view, settings.name, settings.params, *contents)
-        path = encoder_file(self._folder, view, name)
-        if path.exists():
-            with contextlib.suppress(FusehashError):  # a damaged file is made again
-                return FittedEncoder(name, encoders.load(path))
-        self._progress(0, 1, f"learning {view} features")
-        encoder = encoders.make(settings.name, modality=view, **settings.params).fit(sources, progress=self._progress)
-        encoders.save(encoder, path)
-        return FittedEncoder(name, encoder)
 
     def _batches(self, entries: Sequence[Entry]) -> Iterator[list[tuple[Entry, bytes]]]:
         """Entries with the content of their images, a limited number of bytes at a time."""
@@ -251,15 +237,13 @@ class ItemEncoder:
         size = 0
         for entry in entries:
             data = self._content(entry)
-            if data is None:
-                continue
-            batch.append((entry, data))
-            size += len(data)
+            if data is not None:
+                batch.append((entry, data))
+                size += len(data)
             if len(batch) == BATCH_ITEMS or size >= BATCH_BYTES:
                 yield batch
                 batch, size = [], 0
-        if batch:
-            yield batch
+        yield batch
 
     def _content(self, entry: Entry) -> bytes | None:
         """The image of an entry. If the file of a stored one has changed or is gone, its thumbnail replaces it."""
@@ -278,7 +262,7 @@ class ItemEncoder:
         return None if row is None else bytes(row[0])
 
     def _make_thumbnails(self, batch: list[tuple[Entry, bytes]]) -> None:
-        """Store the thumbnails that are missing; images that cannot be opened leave the batch."""
+        """Store missing thumbnails; images that cannot be opened leave the batch."""
         with self._items.reading() as database:
             query = "SELECT width, height FROM thumbnail WHERE image = ?"
             stored = {entry.image: database.execute(query, (entry.image,)).fetchone() for entry, _ in batch}
@@ -298,17 +282,16 @@ class ItemEncoder:
         batch[:] = [(entry, data) for entry, data in batch if entry.problem is None]
 
     def _encode_batch(self, batch: list[tuple[Entry, bytes]], fitted: FittedEncoder) -> None:
-        """Store the features of one batch of images."""
         missing = self._features.missing(fitted.fingerprint, (entry.image for entry, _ in batch if entry.image))
         new = {entry.image: data for entry, data in batch if entry.image in missing}
-        problems: dict[bytes | None, str] = {}
-        if new:
-            contents = [content for content in new if content is not None]
-            rows = np.asarray(fitted.encoder.transform([new[content] for content in contents]))
-            problems = {contents[i]: problem for i, problem in fitted.encoder.problems_.items()}
-            self._features.put(fitted.fingerprint, contents, rows)
+        if not new:
+            return
+        contents = [content for content in new if content is not None]
+        rows = np.asarray(fitted.encoder.transform([new[content] for content in contents]))
+        problems = {contents[i]: problem for i, problem in fitted.encoder.problems_.items()}
+        self._features.put(fitted.fingerprint, contents, rows)
         for entry, _ in batch:
-            if entry.image in problems:
+            if entry.image is not None and entry.image in problems:
                 entry.problem, entry.image = problems[entry.image], None
 
 
@@ -318,18 +301,11 @@ def _try_thumbnail(data: bytes) -> tuple[int, int, bytes] | str:
 
     try:
         image = reading.open_image(data, side=THUMBNAIL_SOURCE)
-        return *_full_size(data, image), reading.thumbnail(image)
-    except MissingPackageError:
-        raise
-    except FusehashError as error:
+    except reading.ImageError as error:
         return str(error)
-
-
-def _full_size(data: bytes, opened: Any) -> tuple[int, int]:
-    """Width and height of an upright image that may have been opened at a fraction of its size."""
-    from PIL import Image
-
-    with Image.open(BytesIO(data)) as file:
+    with extras.require("PIL.Image", "Reading images").open(BytesIO(data)) as file:
         width, height = file.size
-    turned = abs(opened.width * height - opened.height * width) > abs(opened.width * width - opened.height * height)
-    return (height, width) if turned else (width, height)
+    # `image` is upright, and a large JPEG was opened at a fraction of its size.
+    if abs(image.width * height - image.height * width) > abs(image.width * width - image.height * height):
+        width, height = height, width
+    return width, height, reading.thumbnail(image)

@@ -1,16 +1,14 @@
 """Generations: a model, its encoders and the codes of all items. One is current; others are kept in the same folder.
 
-In items.db, `state` and `code` are the current generation. `generation` holds the state of each other generation and
-`generation_code` its codes, each with a hash of the content it was made from. Building a generation holds no lock that
-a writer needs until its last step. A switch encodes the items that came or changed since, then exchanges the two
-generations in one transaction: a reader sees one generation or the other, never a mixture.
+In items.db, `state` and `code` are the current generation, `generation` and `generation_code` the others; each code has
+a hash of what it was made from. Building one blocks no writer until its last step. A switch encodes the items that came
+or changed since, then exchanges two generations in one transaction: a reader never sees a mixture.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import sqlite3
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -22,7 +20,7 @@ from fusehash.collection.store import CollectionSettings, CollectionState
 from fusehash.collection.training import held_out_quality
 from fusehash.errors import DataError, FusehashError
 from fusehash.files import sync_folder
-from fusehash.sqlite import DamageError, WriterLock
+from fusehash.sqlite import Connection, DamageError, WriterLock
 
 
 @dataclass(frozen=True)
@@ -31,18 +29,14 @@ class Generation:
 
     Attributes
     ----------
-    number : int
-        Counts up; `Collection.switch` and `Collection.drop` take it.
-    current, previous : bool
-        Whether searches use it, and whether it was current before; `switch(back=True)` goes there.
-    made : str
-        When its model was trained, in ISO 8601.
-    codes, n_bits, random_state, image_encoder, text_encoder
-        Number of codes, and the settings; an encoder is "" if no item has its view.
-    quality : float or None
-        Mean pair AUC on held-out pairs, without labels; None if it was not measured.
-    bytes : int
-        Size of its codes, model and encoders. Generations may share encoders.
+    number, current, previous : int, bool, bool
+        What `switch` and `drop` take; whether searches use it; whether `switch(back=True)` goes there.
+    made, codes : str, int
+        When its model was trained, in ISO 8601, and its number of codes.
+    n_bits, random_state, image_encoder, text_encoder : int, int, str, str
+        Its settings; an encoder is "" if no item has its view.
+    quality, bytes : float or None; int
+        Mean pair AUC on held-out pairs, None if not measured; size of codes, model and encoders, which may be shared.
     """
 
     number: int
@@ -78,18 +72,17 @@ class GenerationChange(ItemChange):
         self, entries: Sequence[Entry], settings: CollectionSettings, *, measure: bool, writer: WriterLock
     ) -> None:
         """Learn a generation from these entries; the caller holds the builder lock."""
-        old_settings, old_state = self._settings, self.state
-        old_quality = old_state.quality
+        old_settings, old_state, old_quality = self._settings, self.state, self.state.quality
         contents = [_content_of(entry) for entry in entries]  # before encoders mark images that they cannot read
         self._settings = settings
         learned = self._learn(entries, must_train=True, fit_images=settings.image != old_settings.image)
         quality = None
         if measure:
-            quality = held_out_quality(entries, learned.encoders, self._features, settings, self._progress)
+            quality = held_out_quality(entries, learned.encoders, self.features, settings, self._progress)
             if old_quality is None:  # measure the current generation too, to have something to compare with
                 with contextlib.suppress(FusehashError, OSError):  # its encoders may be lost
                     encoders = self._load(old_state).encoders
-                    old_quality = held_out_quality(entries, encoders, self._features, old_settings, self._progress)
+                    old_quality = held_out_quality(entries, encoders, self.features, old_settings, self._progress)
         codes = {
             entry.id: KeptCode(content, code, code is not None)
             for entry, content, code in zip(entries, contents, self._codes(entries, learned), strict=True)
@@ -107,8 +100,8 @@ class GenerationChange(ItemChange):
                 new = CollectionState(settings.n_bits, generation=self.state.newest, settings=asdict(settings))
                 _keep(database, describe(new, learned, quality=quality), codes)
             self._remove_unused_files()  # also those of interrupted builds
-        self._report.generation = self.state.newest
-        self._report.unchanged = len(entries)
+        self.report.generation = self.state.newest
+        self.report.unchanged = len(entries)
 
     def switch(self, entries: Sequence[Entry], number: int | None, *, back: bool) -> None:
         """Make a kept generation current, with codes of all current items; keep the one that was."""
@@ -117,31 +110,30 @@ class GenerationChange(ItemChange):
             kept = _read_codes(database, target)
             current = dict(database.execute("SELECT id, code FROM code").fetchall())
         stored = {entry.id: entry for entry in entries if entry.id is not None}
-        contents = {id: _content_of(entry) for id, entry in stored.items()}
-        old = {id: KeptCode(contents[id], current.get(id), entry.trained) for id, entry in stored.items()}
-        stale = {id: e for id, e in stored.items() if id not in kept or kept[id].content != contents[id]}
+        old = {id: KeptCode(_content_of(e), current.get(id), e.trained) for id, e in stored.items()}
+        stale = {id: e for id, e in stored.items() if id not in kept or kept[id].content != old[id].content}
         learned = self._load(target)
-        if stale:
-            self._encoder.encode(list(stale.values()), learned.encoders)
-        encoded = dict(zip(stale, self._codes(list(stale.values()), learned), strict=True))
-        new = {
-            id: KeptCode(content, encoded[id], False) if id in encoded else kept[id] for id, content in contents.items()
-        }
+        self._encoder.encode(list(stale.values()), learned.encoders)
+        codes = dict(zip(stale, self._codes(list(stale.values()), learned), strict=True))
+        new = {id: KeptCode(old[id].content, codes[id], False) if id in codes else kept[id] for id in old}
         self._progress(0, 1, "writing")
         with self._items.writing() as database:
             _forget(database, target.generation)
             if self.state.model:
                 _keep(database, replace(self.state, settings=asdict(self._settings)), old)
-            _make_current(database, new, old)
+            database.execute("DELETE FROM code")
+            rows = ((id, row.code) for id, row in new.items() if row.code is not None)
+            database.executemany("INSERT INTO code VALUES (?, ?)", rows)
+            marks = ((row.trained, id) for id, row in new.items() if row.trained != old[id].trained)
+            database.executemany("UPDATE item SET trained = ? WHERE id = ?", marks)
             revision, newest = self.state.revision + 1, self.state.newest
             previous = self.state.generation if self.state.model else 0
             self.state = replace(_counted(target, new), revision=revision, newest=newest, previous=previous)
             self.state.write(database)
-        self._report.generation = target.generation
-        self._report.changed, self._report.unchanged = len(stale), len(entries) - len(stale)
+        self.report.generation = target.generation
+        self.report.changed, self.report.unchanged = len(stale), len(entries) - len(stale)
 
     def drop(self, number: int) -> None:
-        """Remove a generation and its files."""
         if number == self.state.generation:
             raise DataError(f"Generation {number} is current and cannot be dropped; switch to another one first.")
         with self._items.writing() as database:
@@ -150,7 +142,7 @@ class GenerationChange(ItemChange):
             if self.state.previous == number:
                 self.state = replace(self.state, previous=0)
                 self.state.write(database)
-        self._report.generation = self.state.generation
+        self.report.generation = self.state.generation
         self.remove_unused_files()
 
     def _choose(self, kept: Sequence[CollectionState], number: int | None, back: bool) -> CollectionState:
@@ -164,9 +156,7 @@ class GenerationChange(ItemChange):
         if number is None:
             newer = [state for state in kept if state.generation > self.state.generation]
             if not newer:
-                raise DataError(
-                    f"There is no newer generation to switch to; build one, or name one that is kept ({numbers})."
-                )
+                raise DataError(f"There is no newer generation; build one, or name one that is kept ({numbers}).")
             return newer[-1]
         if number == self.state.generation:
             raise DataError(f"Generation {number} is current already.")
@@ -189,7 +179,7 @@ def _counted(state: CollectionState, codes: dict[int, KeptCode]) -> CollectionSt
     return replace(state, codes=len(pairs), digest=store.digest_of(pairs))
 
 
-def _read_codes(database: sqlite3.Connection, state: CollectionState) -> dict[int, KeptCode]:
+def _read_codes(database: Connection, state: CollectionState) -> dict[int, KeptCode]:
     """The codes of a kept generation by id, checked."""
     query = "SELECT id, content, code, trained FROM generation_code WHERE number = ?"
     rows = database.execute(query, (state.generation,))
@@ -197,13 +187,12 @@ def _read_codes(database: sqlite3.Connection, state: CollectionState) -> dict[in
     pairs = [(id, row.code) for id, row in codes.items() if isinstance(row.code, bytes)]
     is_whole = len(pairs) == state.codes and all(len(code) == state.n_bits // 8 for _, code in pairs)
     if not is_whole or store.digest_of(pairs) != state.digest:
-        raise DamageError(
-            f"codes of generation {state.generation} are missing or damaged; the current generation is intact"
-        )
+        number = state.generation
+        raise DamageError(f"codes of generation {number} are missing or damaged; the current generation is intact")
     return codes
 
 
-def _keep(database: sqlite3.Connection, state: CollectionState, codes: dict[int, KeptCode]) -> None:
+def _keep(database: Connection, state: CollectionState, codes: dict[int, KeptCode]) -> None:
     """Write a generation next to the current one."""
     if not store.has_generations(database):
         for table in store.GENERATION_TABLES:
@@ -214,15 +203,6 @@ def _keep(database: sqlite3.Connection, state: CollectionState, codes: dict[int,
     database.executemany("INSERT INTO generation_code VALUES (?, ?, ?, ?, ?)", rows)
 
 
-def _forget(database: sqlite3.Connection, number: int) -> None:
+def _forget(database: Connection, number: int) -> None:
     database.execute("DELETE FROM generation_code WHERE number = ?", (number,))
     database.execute("DELETE FROM generation WHERE number = ?", (number,))
-
-
-def _make_current(database: sqlite3.Connection, new: dict[int, KeptCode], old: dict[int, KeptCode]) -> None:
-    """Replace the current codes, and which items the model was trained with."""
-    database.execute("DELETE FROM code")
-    rows = ((id, kept.code) for id, kept in new.items() if kept.code is not None)
-    database.executemany("INSERT INTO code VALUES (?, ?)", rows)
-    marks = ((kept.trained, id) for id, kept in new.items() if kept.trained != old[id].trained)
-    database.executemany("UPDATE item SET trained = ? WHERE id = ?", marks)

@@ -6,9 +6,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import stat
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,6 @@ from fusehash.errors import DataError, FusehashError
 MAX_BYTES = 1 << 28  # of an image file
 # A file that changed less than this before it was read may change again without another modification time.
 _SETTLED_NS = 2_000_000_000
-
-Progress = Callable[[int, int, str], None]
 
 
 class CollectionError(FusehashError, OSError):
@@ -54,14 +53,10 @@ class Hit:
 
     Attributes
     ----------
-    id, item : int, Item
-        The item and its id.
-    distance : int
-        Number of bits in which its code differs from the code of the query.
-    score : float
-        From -1 to 1, higher is better; searching.py has the formula.
-    code : bytes
-        The packed code of the item.
+    id, item, code : int, Item, bytes
+        The item, its id and its packed code.
+    distance, score : int, float
+        Number of bits in which its code differs from that of the query; from -1 to 1, higher is better (searching.py).
     """
 
     id: int
@@ -88,14 +83,10 @@ class Report:
         Number of items.
     trained, seconds : bool, float
         Whether a model was trained, and how long the call took.
-    skipped : dict of str to str
-        Key -> why the item or its image cannot be used. An item with a broken image is kept if it has a text.
-    notes : list of str
-        Remarks about the whole collection.
-    ids : list of int
-        Ids of the items that were added or changed.
-    generation : int or None
-        The generation that was built or switched to.
+    skipped, notes : dict of str to str; list of str
+        Key -> why the item or its image cannot be used (with a text, it is kept); remarks about the whole collection.
+    ids, generation : list of int; int or None
+        Ids of the items that were added or changed; the generation that was built or switched to.
     """
 
     added: int = 0
@@ -146,7 +137,6 @@ class Entry:
 
     @property
     def text_content(self) -> bytes | None:
-        """Hash of the text."""
         return None if self.text is None else content_hash(self.text.encode())
 
     def read(self) -> bytes:
@@ -172,13 +162,11 @@ class Entry:
 
     def is_same_file(self, stored: Entry) -> bool:
         """Whether size and modification time show that the image is the stored one, without reading it."""
-        if self.path is None or not stored.mtime:
-            return False
-        try:
-            status = self.path.stat()
-        except OSError:
-            return False
-        return (status.st_size, status.st_mtime_ns) == (stored.size, stored.mtime)
+        if self.path is not None and stored.mtime:
+            with contextlib.suppress(OSError):
+                status = self.path.stat()
+                return (status.st_size, status.st_mtime_ns) == (stored.size, stored.mtime)
+        return False
 
 
 def check_items(items: Iterable[NewItem], skipped: dict[str, str], *, partial: bool = False) -> list[Entry]:
@@ -207,9 +195,8 @@ def check_items(items: Iterable[NewItem], skipped: dict[str, str], *, partial: b
         elif isinstance(item.image, str | Path):
             entry.path = Path(item.image).absolute()
         elif item.image is not None:
-            raise DataError(
-                f"The image of {item.key!r} must be a path or bytes. Got {type(item.image).__name__} instead."
-            )
+            kind = type(item.image).__name__
+            raise DataError(f"The image of {item.key!r} must be a path or bytes. Got {kind} instead.")
         if entry.text is None and item.image is None and not partial:
             skipped[key] = "it has neither an image nor a text."
             continue

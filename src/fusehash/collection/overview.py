@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-import sqlite3
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from scipy.special import entr
 
 from fusehash import bits
 from fusehash.bits import Codes
 from fusehash.search.rows import Ids
+from fusehash.sqlite import Connection
 
 RECOMMEND_SHARE = 0.2  # of items that are new to the model; with more, a reindex is recommended
 SAMPLE = 5000  # codes that are clustered; the others join the nearest cluster
@@ -25,33 +26,39 @@ _STOP_WORDS = _WORD.findall(
 )
 
 
-def counts(database: sqlite3.Connection, *, trained: bool) -> dict[str, Any]:
+def counts(database: Connection, *, trained: bool) -> dict[str, Any]:
     """How many items there are of each kind, and whether a reindex is recommended."""
     query = (
-        "SELECT count(*), count(image), count(text), sum(image IS NOT NULL AND text IS NOT NULL), "
-        "sum(problem IS NOT NULL), sum(NOT trained) FROM item"
+        "SELECT count(*) AS items, count(image) AS images, count(text) AS texts, sum(image IS NOT NULL AND text IS NOT "
+        "NULL) AS pairs, sum(problem IS NOT NULL) AS broken_images, sum(NOT trained) AS unseen FROM item"
     )
-    total, images, texts, pairs, broken, unseen = (n or 0 for n in database.execute(query).fetchone())
+    rows = database.execute(query)
+    numbers = {name: number or 0 for (name, *_), number in zip(rows.description, rows.fetchone(), strict=True)}
+    total, unseen = numbers["items"], numbers.pop("unseen")
     advice = ""
     if total and not trained:
         advice = "Nothing can be searched yet: at least 2 items with different images or texts are needed."
     elif unseen > RECOMMEND_SHARE * total:
         advice = f"{unseen:,} of {total:,} items came after the codes were learned; a reindex is recommended."
     return {
-        "items": total, "images": images, "texts": texts, "pairs": pairs, "broken_images": broken, "trained": trained,
-        "after_training": unseen if trained else 0, "reindex_recommended": bool(advice), "advice": advice,
-    }  # fmt: skip
+        **numbers,
+        "trained": trained,
+        "after_training": unseen if trained else 0,
+        "reindex_recommended": bool(advice),
+        "advice": advice,
+    }
 
 
 def clusters(words: dict[int, set[str]], ids: Ids, codes: Codes, n_bits: int, count: int) -> list[dict[str, Any]]:
-    """Groups of similar codes, largest first: {"words", "examples" (ids, the most typical first), "size"}.
+    """Groups of similar codes, largest first: {"words", "examples" (ids, the most typical first), "size"}."""
+    from sklearn.cluster import KMeans
 
-    `words` are the words of every item, from `words_of`.
-    """
     if not len(ids):
         return []
-    signs = bits.unpack(codes, n_bits).astype(np.float32)
-    centers = _centers(signs, max(1, min(count, len(np.unique(codes, axis=0)), len(ids) // 5 + 1)))
+    signs, rng = bits.unpack(codes, n_bits).astype(np.float32), np.random.default_rng(0)
+    sample = signs if len(signs) <= SAMPLE else signs[np.sort(rng.choice(len(signs), SAMPLE, replace=False))]
+    count = max(1, min(count, len(np.unique(codes, axis=0)), len(ids) // 5 + 1))
+    centers = KMeans(count, n_init=3, random_state=0).fit(sample).cluster_centers_
     offsets, starts = 0.5 * (centers**2).sum(axis=1), range(0, len(ids), 4096)
     nearest = np.concatenate([np.argmax(signs[i : i + 4096] @ centers.T - offsets, axis=1) for i in starts])
     everywhere = Counter(word for item_words in words.values() for word in item_words)
@@ -72,32 +79,23 @@ def code_stats(codes: Codes, n_bits: int) -> dict[str, Any]:
     """How the codes use their bits: means in [-1, 1], entropies, and the distances of random pairs."""
     if not len(codes):
         return {"codes": 0, "n_bits": n_bits, "distinct": 0, "bit_means": [], "bit_entropy": [], "distances": []}
-    blocks = (bits.unpack(codes[i : i + 65536], n_bits) for i in range(0, len(codes), 65536))
-    means = np.sum([block.sum(axis=0, dtype=np.int64) for block in blocks], axis=0) / len(codes)
-    share = (1.0 + means) / 2.0
-    with np.errstate(divide="ignore", invalid="ignore"):
-        entropy = -np.nan_to_num(share * np.log2(share)) - np.nan_to_num((1 - share) * np.log2(1 - share))
+    share = bits.ones_per_bit(codes) / len(codes)
+    entropy = (entr(share) + entr(1.0 - share)) / np.log(2.0)
     rng = np.random.default_rng(0)
     left, right = rng.integers(0, len(codes), (2, PAIRS if len(codes) > 1 else 0))
     left, right = left[left != right], right[left != right]
-    distances = np.bitwise_count(codes[left] ^ codes[right]).sum(axis=1)
-    histogram = np.bincount(distances, minlength=n_bits + 1)
+    histogram = np.bincount(bits.distances_to(codes[left], codes[right]), minlength=n_bits + 1)
     return {
-        "codes": len(codes), "n_bits": n_bits, "distinct": len(np.unique(codes, axis=0)),
-        "bit_means": means.round(4).tolist(), "bit_entropy": entropy.round(4).tolist(),
+        "codes": len(codes),
+        "n_bits": n_bits,
+        "distinct": len(np.unique(codes, axis=0)),
+        "bit_means": (2.0 * share - 1.0).round(4).tolist(),
+        "bit_entropy": entropy.round(4).tolist(),
         "distances": (histogram / max(1, len(left))).round(6).tolist(),  # share of pairs at distance 0, 1, 2, ...
-    }  # fmt: skip
+    }
 
 
-def _centers(signs: Any, count: int) -> Any:
-    from sklearn.cluster import KMeans
-
-    rng = np.random.default_rng(0)
-    sample = signs if len(signs) <= SAMPLE else signs[np.sort(rng.choice(len(signs), SAMPLE, replace=False))]
-    return KMeans(count, n_init=3, random_state=0).fit(sample).cluster_centers_
-
-
-def words_of(database: sqlite3.Connection, ids: Ids) -> dict[int, set[str]]:
+def words_of(database: Connection, ids: Ids) -> dict[int, set[str]]:
     """The different words of every item's text and labels."""
     coded = set(ids.tolist())
     rows: Iterable[tuple[int, str | None, str]] = database.execute("SELECT id, text, labels FROM item")

@@ -5,10 +5,9 @@ reranking, more candidates than asked for are taken and ordered by the asymmetri
 
     sum of |p_j| over the bits j where the code differs from sgn(p),
 
-so that a bit the query is unsure of counts little. A code holds what a text is about, not every word of it, and a query
-of one or two words is far from any caption. For a query by text, the texts that contain most of its words are therefore
-candidates too. With w_t = ln(1 + (n - df_t + 1/2) / (df_t + 1/2)), larger for rarer words, q the words of the query and
-d those of a text,
+so that a bit the query is unsure of counts little. A query of one or two words is far from any caption. For a query by
+text, the texts that contain most of its words are therefore candidates too. With the words q of the query, d of a text,
+and w_t = ln(1 + (n - df_t + 1/2) / (df_t + 1/2)), larger for rarer words,
 
     contained = sum of w_t over q that d has / sum of w_t over q      how much of the query the text contains
     purity    = sum of w_t over d that q has / sum of w_t over d      how little else it contains
@@ -17,16 +16,14 @@ d those of a text,
     score     = (code + 2 words) / 3,                                 from -1 to 1.
 
 A word counts once. If a text lacks a word of the query, another form of it counts 0.8 in `contained`: a word that
-begins with it, or that it begins with, of about the same length (kid and kids, play and playing). An item without a
-text gets the mean `words` of its neighbors. A text with exactly the words of the query scores 1. The weight 2 was
-chosen on held-out captions of photos and emoji, complete and cut to a few words (docs/collections.md). Ties: Hamming
-distance, then id.
+begins with it, or that it begins with, of about the same length (kid and kids). An item without a text gets the mean
+`words` of its neighbors. A text with exactly the words of the query scores 1. docs/collections.md says how the weight 2
+was chosen. Ties: Hamming distance, then id.
 """
 
 from __future__ import annotations
 
 import re
-import sqlite3
 import sys
 import threading
 import unicodedata
@@ -35,7 +32,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,12 +41,15 @@ from fusehash import bits
 from fusehash.bits import Codes
 from fusehash.collection.encoding import FittedEncoder, Floats32, encoder_file, load_encoder
 from fusehash.collection.store import CollectionState
-from fusehash.collection.training import TrainedModel, load_model, model_file
+from fusehash.collection.training import NEEDS_ITEMS, load_model, model_file
 from fusehash.errors import DataError, FusehashError
 from fusehash.search import HammingIndex
 from fusehash.search.rows import Ids
 from fusehash.sqlite import Database
 from fusehash.views import Floats
+
+if TYPE_CHECKING:
+    from fusehash.hashers.base import CrossModalHasher
 
 CANDIDATES_PER_RESULT, EXTRA_CANDIDATES = 4, 64  # that reranking looks at
 WORDS_WEIGHT = 2.0  # of the words of a text, relative to its code
@@ -77,18 +77,14 @@ class Snapshot:
     _lock: Any = field(default_factory=threading.RLock)
 
     @property
-    def model(self) -> TrainedModel:
+    def model(self) -> CrossModalHasher:
         """The model; raises if nothing has been learned yet."""
         name = self.state.model
         if not name:
-            raise DataError(
-                "This collection cannot be searched yet: "
-                "it needs at least 2 items with different images or different texts."
-            )
+            raise DataError(f"This collection cannot be searched yet: it {NEEDS_ITEMS}")
         return self._load("model", model_file(self.folder, name), lambda: load_model(self.folder, name))
 
     def encoder(self, view: str) -> FittedEncoder | None:
-        """The encoder of a view, or None."""
         name = self.state.encoder_names.get(view)
         if name is None:
             return None
@@ -97,25 +93,25 @@ class Snapshot:
     def words(self, items: Database) -> Words:
         """The words of all texts; those of an earlier moment are not split again."""
         with self._lock:
-            if "words" not in self._loaded:
+            revision, words = self._loaded.get("words", (-1, None))
+            if revision != self.state.revision:
                 with items.reading() as database:
-                    self._loaded["words"] = read_words(database, self._loaded.pop("earlier words", None))
-            return self._loaded["words"]
+                    rows = database.execute("SELECT id, text FROM item WHERE text IS NOT NULL ORDER BY id")
+                    words = Words.read(rows, words)
+                self._loaded["words"] = self.state.revision, words
+            return words
 
     def successor(self, state: CollectionState, index: HammingIndex) -> Snapshot:
         """A later moment; what has not changed is not read again."""
-        names = {"model": state.model, **state.encoder_names}
-        before = {"model": self.state.model, **self.state.encoder_names}
+        names = {"words": "", "model": state.model, **state.encoder_names}
+        before = {"words": "", "model": self.state.model, **self.state.encoder_names}
         kept = {part: self._loaded[part] for part in names if part in self._loaded and before.get(part) == names[part]}
-        words = self._loaded.get("words", self._loaded.get("earlier words"))
-        if words is not None:
-            kept["earlier words"] = words
         return Snapshot(self.folder, state, index, kept, self._lock)
 
     def project(self, view: str, item: Any, *, must_know: bool = True) -> Floats:
         """The real-valued vector of a query; with `must_know`, a text needs a word that the encoder knows."""
         model = self.model
-        fitted = self.encoder(view) if view in model.views else None
+        fitted = self.encoder(view) if view in model.view_names_ else None
         if fitted is None:
             raise DataError(f"This collection was made without {view}s, so it cannot be searched by {view}.")
         with self._lock:  # an encoder reports problems in an attribute
@@ -125,7 +121,29 @@ class Snapshot:
             raise DataError(f"The query's {view} cannot be used: {problem or 'it has no features.'}")
         if must_know and view == "text" and not row.any():
             raise DataError(f"None of the words of the query occurs in this collection. Got {item!r}.")
-        return model.model.project(row, view=view)[0]
+        return model.project(row, view=view)[0]
+
+    def rank(
+        self, query: Floats, k: int, *, allowed: Ids | None = None, rerank: bool = True, words: WordScores | None = None
+    ) -> tuple[Ids, Ints, Floats, Codes]:
+        """Ids, distances, scores and codes of the `k` best items; with `words`, their texts count too."""
+        n_bits, code = self.state.n_bits, bits.pack(query[None])
+        count = CANDIDATES_PER_RESULT * k + EXTRA_CANDIDATES if rerank else k
+        (distances,), (ids,) = self.index.search(code, count, allowed=allowed)
+        if not rerank or not ids.size:
+            return ids, distances, 1.0 - 2.0 * distances / n_bits, self.index.get(ids)
+        neighbors = ids
+        if words is not None:
+            others = np.setdiff1d(words.best(count, allowed), neighbors)
+            (more_distances,), (more_ids,) = self.index.search(code, count, allowed=others)
+            distances, ids = np.concatenate([distances, more_distances]), np.concatenate([ids, more_ids])
+        codes = self.index.get(ids)
+        # Row by row in one fixed order, so that equal codes get equal scores.
+        scores = (bits.unpack(codes, n_bits) * query).sum(axis=1) / max(np.abs(query).sum(), 1e-300)
+        if words is not None:
+            scores = _with_words(scores, words.of(ids), words.of(neighbors))
+        order = np.lexsort((ids, distances, -scores))[:k]
+        return ids[order], distances[order], scores[order], codes[order]
 
     def _load(self, part: str, path: Path, load: Callable[[], Any]) -> Any:
         with self._lock:
@@ -139,30 +157,6 @@ class Snapshot:
             return self._loaded[part]
 
 
-def rank(
-    snapshot: Snapshot, query: Floats, k: int, *,
-    allowed: Ids | None = None, rerank: bool = True, words: WordScores | None = None,
-) -> tuple[Ids, Ints, Floats, Codes]:  # fmt: skip
-    """Ids, distances, scores and codes of the `k` best items; with `words`, their texts count too."""
-    n_bits, code = snapshot.state.n_bits, bits.pack(query[None])
-    count = CANDIDATES_PER_RESULT * k + EXTRA_CANDIDATES if rerank else k
-    (distances,), (ids,) = snapshot.index.search(code, count, allowed=allowed)
-    if not rerank or not ids.size:
-        return ids, distances, 1.0 - 2.0 * distances / n_bits, snapshot.index.get(ids)
-    neighbors = ids
-    if words is not None:
-        others = np.setdiff1d(words.best(count, allowed), neighbors)
-        (more_distances,), (more_ids,) = snapshot.index.search(code, count, allowed=others)
-        distances, ids = np.concatenate([distances, more_distances]), np.concatenate([ids, more_ids])
-    codes = snapshot.index.get(ids)
-    # Row by row in one fixed order, so that equal codes get equal scores.
-    scores = (bits.unpack(codes, n_bits) * query).sum(axis=1) / max(np.abs(query).sum(), 1e-300)
-    if words is not None:
-        scores = _with_words(scores, words.of(ids), words.of(neighbors))
-    order = np.lexsort((ids, distances, -scores))[:k]
-    return ids[order], distances[order], scores[order], codes[order]
-
-
 def _with_words(scores: Floats, words: Floats, neighbor_words: Floats) -> Floats:
     """Scores by code and words; items without a text get the mean of the neighbors that have one."""
     with_text = neighbor_words[np.isfinite(neighbor_words)]
@@ -174,11 +168,6 @@ def _with_words(scores: Floats, words: Floats, neighbor_words: Floats) -> Floats
 def words_in(text: str) -> list[str]:
     """The different words of a text, in one spelling."""
     return sorted(set(_WORD.findall(unicodedata.normalize("NFKC", text).lower())))
-
-
-def read_words(database: sqlite3.Connection, before: Words | None = None) -> Words:
-    """The words of all texts of a collection."""
-    return Words.read(database.execute("SELECT id, text FROM item WHERE text IS NOT NULL ORDER BY id"), before)
 
 
 @dataclass(frozen=True)
@@ -288,15 +277,11 @@ class Words:
             total += weight
             texts = rows[:0] if number is None else rows[starts[number] : starts[number + 1]]
             inside[texts] += weight
-            forms = [self.vocabulary[form] for form in self.forms(word)]
-            if forms:
-                share = np.zeros(len(self.ids), np.float32)
-                for form in forms:
-                    share[rows[starts[form] : starts[form + 1]]] = FORM_WEIGHT
-                share[texts] = 1.0
-                contained += np.float32(weight) * share
-            else:
-                contained[texts] += weight
+            share = np.zeros(len(self.ids), np.float32)
+            for form in map(self.vocabulary.__getitem__, self.forms(word)):
+                share[rows[starts[form] : starts[form + 1]]] = FORM_WEIGHT
+            share[texts] = 1.0
+            contained += np.float32(weight) * share
         if total > 0.0:
             purity = inside / np.maximum(self.totals, np.float32(1e-9))
             weighted = contained / np.float32(total) + np.float32(PURITY_WEIGHT) * purity

@@ -6,8 +6,8 @@
     model-*, image-*, text-*    the models and encoders that items.db names
     writer.lock, builder.lock   held by the one writer and by the one builder of a generation
 
-In items.db, `state` is one row: the current generation. `item.image` and `thumbnail.image` are hashes of an image's
-content. `generation` and `generation_code` are the other generations, created when first needed (generations.py).
+In items.db, `state` is one row: the current generation; the others are in tables that are created when first needed
+(generations.py). `item.image` and `thumbnail.image` are hashes of an image's content.
 
 Two counters: `generation` counts models, `revision` counts changes that a search could see. Functions that write run
 inside a transaction of their caller.
@@ -15,11 +15,11 @@ inside a transaction of their caller.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
 import shutil
-import sqlite3
 import zlib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
@@ -33,9 +33,9 @@ from fusehash.bits import Codes
 from fusehash.collection.items import CollectionError, CorruptCollectionError, Entry, Item
 from fusehash.errors import DataError, ParameterError
 from fusehash.files import sync_folder, write_atomically
-from fusehash.parameters import check_integer, check_n_bits
+from fusehash.parameters import integer, multiple_of
 from fusehash.search.rows import Ids
-from fusehash.sqlite import DamageError
+from fusehash.sqlite import Connection, DamageError
 
 VIEWS = ("image", "text")
 KIND, VERSION = "fusehash-collection", 1
@@ -60,8 +60,9 @@ GENERATION_TABLES = (
     "CREATE TABLE generation_code (number INTEGER, id INTEGER, content BLOB, code BLOB, trained INTEGER, "
     "PRIMARY KEY (number, id)) WITHOUT ROWID",
 )
-_COLUMNS = "id, key, text, labels, image, width, height, path, size, mtime, built, trained, problem"
-_INSERT = f"INTO item ({_COLUMNS}) VALUES ({', '.join('?' * 13)})"
+_COLUMNS = "id, key, text, labels, image, width, height, path, size, mtime, built, trained, problem"  # as in Entry
+_NAMES = _COLUMNS.split(", ")
+_INSERT = f"INTO item ({_COLUMNS}) VALUES ({', '.join('?' * len(_NAMES))})"
 _DIGEST = (1 << 62) - 1
 # Names in states that were written when a revision was called a generation.
 _OLD_NAMES = {"generation": "revision", "number": "generation", "before": "previous"}
@@ -86,20 +87,19 @@ class CollectionSettings:
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> CollectionSettings:
-        """The settings from JSON values."""
         image, text = (EncoderSettings(content[view]["name"], dict(content[view]["params"])) for view in VIEWS)
         return cls(int(content["n_bits"]), int(content["random_state"]), image, text)
 
     def at(self, state: CollectionState) -> CollectionSettings:
-        """The settings of a state of a collection that was created with these."""
+        """The settings of a state, if the collection was created with these."""
         return self if state.settings is None else CollectionSettings.from_dict(state.settings)
 
     def check(self, owner: str) -> CollectionSettings:
         """Raise if a value is wrong, an encoder does not exist, or a package that it needs is missing."""
         from fusehash import encoders
 
-        n_bits = check_n_bits(owner, self.n_bits, most=1024)
-        seed = check_integer(owner, "random_state", self.random_state, low=0)
+        n_bits = int(multiple_of(8, 1024).check(owner, "n_bits", self.n_bits))
+        seed = int(integer().check(owner, "random_state", self.random_state))
         for view, encoder in (("image", self.image), ("text", self.text)):
             encoders.make(encoder.name, modality=view, **encoder.params).check_usable()
             try:
@@ -112,14 +112,11 @@ class CollectionSettings:
 def create_folder(target: Path, settings: CollectionSettings) -> None:
     """Make the folder of an empty collection, completely or not at all."""
     settings = settings.check("Collection.create")
-    try:
-        if target.exists() and (not target.is_dir() or any(target.iterdir())):
-            raise CollectionError(f"There is something at {target} already.")
-    except PermissionError as error:
-        raise CollectionError(f"The collection {target} could not be created: {error.strerror}.") from error
     content = json.dumps({"format": KIND, "version": VERSION, **asdict(settings)}, indent=2).encode()
     draft = target.with_name(f".{target.name}.{secrets.token_hex(6)}.new")
     try:
+        if target.exists() and (not target.is_dir() or any(target.iterdir())):
+            raise FileExistsError(None, "there is something already")
         draft.mkdir()
         sqlite.create(draft / "items.db", ITEMS, CollectionState(settings.n_bits).write)
         write_atomically(draft / "collection.json", lambda file: file.write(content))
@@ -139,14 +136,11 @@ def is_collection(path: Path) -> bool:
 
 
 def read_settings(path: Path) -> CollectionSettings:
-    """The settings in collection.json."""
     if not path.exists():
         raise CollectionError(f"There is no collection at {path}.")
-    if not is_collection(path):
-        raise CorruptCollectionError(f"{path} is not a fusehash collection.")
     try:
-        content = json.loads((path / "collection.json").read_text(encoding="utf-8"))
-        if content["format"] != KIND:
+        content = json.loads((path / "collection.json").read_text(encoding="utf-8")) if is_collection(path) else None
+        if content is None or content["format"] != KIND:
             raise CorruptCollectionError(f"{path} is not a fusehash collection.")
         if content["version"] != VERSION:
             raise CorruptCollectionError(
@@ -183,12 +177,10 @@ class CollectionState:
 
     @property
     def encoder_names(self) -> dict[str, str]:
-        """The names of its encoders by view."""
         names = {"image": self.image_encoder, "text": self.text_encoder}
         return {view: name for view, name in names.items() if name}
 
-    def write(self, database: sqlite3.Connection) -> None:
-        """Make this the current state."""
+    def write(self, database: Connection) -> None:
         database.execute("INSERT OR REPLACE INTO state VALUES (1, ?, ?)", self.pack())
 
     def pack(self) -> tuple[str, int]:
@@ -197,13 +189,12 @@ class CollectionState:
         return content, zlib.crc32(content.encode())
 
     @classmethod
-    def read(cls, database: sqlite3.Connection) -> CollectionState:
-        """The current state."""
+    def read(cls, database: Connection) -> CollectionState:
         return cls.unpack(database.execute("SELECT content, checksum FROM state WHERE only = 1").fetchone())
 
     @classmethod
     def unpack(cls, row: Any) -> CollectionState:
-        """The state that `pack` returned, checked."""
+        """The state that `pack` packed, checked."""
         try:
             if row is None or zlib.crc32(row[0].encode()) != row[1]:
                 raise ValueError
@@ -215,7 +206,7 @@ class CollectionState:
             raise DamageError("its state is damaged") from None
 
 
-def check(database: sqlite3.Connection, settings: CollectionSettings) -> None:
+def check(database: Connection, settings: CollectionSettings) -> None:
     """Raise if the file holds anything but the tables of a collection, or does not belong to collection.json."""
     query = "SELECT sql FROM sqlite_master WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
     tables = {sql for (sql,) in database.execute(query)}
@@ -223,28 +214,24 @@ def check(database: sqlite3.Connection, settings: CollectionSettings) -> None:
         raise DamageError("it does not hold the tables of a collection")
     state = CollectionState.read(database)
     try:
-        fits = settings.at(state).n_bits == state.n_bits
+        if settings.at(state).n_bits != state.n_bits:
+            raise ValueError
     except (KeyError, TypeError, ValueError):
-        fits = False
-    if not fits:
-        raise DamageError("its files do not fit together")
+        raise DamageError("its files do not fit together") from None
 
 
-def kept_states(database: sqlite3.Connection) -> list[CollectionState]:
+def kept_states(database: Connection) -> list[CollectionState]:
     """The generations other than the current one, in order."""
-    if not has_generations(database):
-        return []
-    rows = database.execute("SELECT content, checksum FROM generation ORDER BY number").fetchall()
-    return [CollectionState.unpack(row) for row in rows]
+    query = "SELECT content, checksum FROM generation ORDER BY number"
+    return [CollectionState.unpack(row) for row in database.execute(query)] if has_generations(database) else []
 
 
-def has_generations(database: sqlite3.Connection) -> bool:
-    """Whether the tables of other generations exist."""
+def has_generations(database: Connection) -> bool:
     query = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'generation'"
     return bool(database.execute(query).fetchone()[0])
 
 
-def read_codes(database: sqlite3.Connection, state: CollectionState) -> tuple[Ids, Codes]:
+def read_codes(database: Connection, state: CollectionState) -> tuple[Ids, Codes]:
     """All ids, ascending, and their codes, checked."""
     width, rows = state.n_bits // 8, database.execute("SELECT id, code FROM code ORDER BY id").fetchall()
     codes = b"".join(code for _, code in rows if isinstance(code, bytes))
@@ -256,30 +243,26 @@ def read_codes(database: sqlite3.Connection, state: CollectionState) -> tuple[Id
 
 
 def write_codes(
-    database: sqlite3.Connection, state: CollectionState, gone: Iterable[int], codes: dict[int, bytes]
+    database: Connection, state: CollectionState, gone: Iterable[int], codes: dict[int, bytes]
 ) -> CollectionState:
     """Remove the codes of some ids and write others; returns the next state."""
     digest, count = state.digest, state.codes
     for id in {*gone, *codes}:
         old = database.execute("SELECT code FROM code WHERE id = ?", (id,)).fetchone()
         if old is not None:
-            digest, count = digest - _checksum(id, old[0]), count - 1
+            digest, count = digest - digest_of([(id, old[0])]), count - 1
             database.execute("DELETE FROM code WHERE id = ?", (id,))
     database.executemany("INSERT INTO code VALUES (?, ?)", codes.items())
-    digest += sum(_checksum(id, code) for id, code in codes.items())
-    return replace(state, revision=state.revision + 1, codes=count + len(codes), digest=digest & _DIGEST)
+    digest = (digest + digest_of(codes.items())) & _DIGEST
+    return replace(state, revision=state.revision + 1, codes=count + len(codes), digest=digest)
 
 
 def digest_of(codes: Iterable[tuple[int, bytes]]) -> int:
     """The sum of the checksums of codes, in any order."""
-    return sum(_checksum(id, code) for id, code in codes) & _DIGEST
+    return sum(zlib.crc32(code, id & 0xFFFFFFFF) for id, code in codes) & _DIGEST
 
 
-def _checksum(id: int, code: bytes) -> int:
-    return zlib.crc32(code, id & 0xFFFFFFFF)
-
-
-def read_entries(database: sqlite3.Connection, keys: Iterable[str] | None = None) -> list[Entry]:
+def read_entries(database: Connection, keys: Iterable[str] | None = None) -> list[Entry]:
     """All entries in order of id, or those of some keys."""
     if keys is None:
         return [_entry(row) for row in database.execute(f"SELECT {_COLUMNS} FROM item ORDER BY id")]
@@ -287,7 +270,7 @@ def read_entries(database: sqlite3.Connection, keys: Iterable[str] | None = None
     return [_entry(row) for row in rows if row is not None]
 
 
-def read_items(database: sqlite3.Connection, condition: str, *values: object) -> list[Item]:
+def read_items(database: Connection, condition: str, *values: object) -> list[Item]:
     """Items as readers see them; `condition` is the end of the query."""
     query = f"SELECT id, key, text, labels, image, width, height FROM item {condition}"
     return [
@@ -296,63 +279,56 @@ def read_items(database: sqlite3.Connection, condition: str, *values: object) ->
     ]
 
 
-def items_by_id(database: sqlite3.Connection, ids: Iterable[int]) -> dict[int, Item]:
+def items_by_id(database: Connection, ids: Iterable[int]) -> dict[int, Item]:
     """Those of some items that exist, in one query."""
     condition = "WHERE id IN (SELECT value FROM json_each(?))"
     return {item.id: item for item in read_items(database, condition, json.dumps(list(ids)))}
 
 
-def write_entries(database: sqlite3.Connection, entries: Iterable[Entry]) -> None:
+def write_entries(database: Connection, entries: Iterable[Entry]) -> None:
     """Write items; those without an id are new and get one."""
     for entry in entries:
         _remove_labels(database, entry.id)
         verb = "INSERT" if entry.id is None else "INSERT OR REPLACE"
-        entry.id = database.execute(f"{verb} {_INSERT}", (entry.id, *_row(entry))).lastrowid
+        entry.id = database.execute(f"{verb} {_INSERT}", _row(entry)).lastrowid
         database.executemany("INSERT INTO label VALUES (?, ?)", [(name, entry.id) for name in entry.labels])
 
 
-def touch(database: sqlite3.Connection, entries: Iterable[Entry]) -> None:
+def touch(database: Connection, entries: Iterable[Entry]) -> None:
     """Write where the image files of unchanged items are now."""
     rows = ((_path(entry), entry.size, entry.mtime, entry.built, entry.id) for entry in entries)
     database.executemany("UPDATE item SET path = ?, size = ?, mtime = ?, built = ? WHERE id = ?", rows)
 
 
-def remove(database: sqlite3.Connection, ids: Iterable[int]) -> None:
-    """Remove items."""
+def remove(database: Connection, ids: Iterable[int]) -> None:
     for id in ids:
         _remove_labels(database, id)
         database.execute("DELETE FROM item WHERE id = ?", (id,))
 
 
 def _entry(row: tuple[Any, ...]) -> Entry:
-    id, key, text, labels, image, width, height, path, size, mtime, built, trained, problem = row
-    return Entry(
-        key=str(key), text=text, labels=tuple(json.loads(str(labels))),
-        path=None if path is None else Path(os.fsdecode(path)),
-        image=image, width=width, height=height, size=size, mtime=mtime, id=id, built=bool(built),
-        trained=bool(trained), problem=problem, stored=True,
-    )  # fmt: skip
+    values = dict(zip(_NAMES, row, strict=True))
+    values["labels"] = tuple(json.loads(values["labels"]))
+    values["path"] = None if values["path"] is None else Path(os.fsdecode(values["path"]))
+    values["built"], values["trained"] = bool(values["built"]), bool(values["trained"])
+    return Entry(**values, stored=True)
 
 
 def _row(entry: Entry) -> tuple[object, ...]:
-    return (
-        entry.key, entry.text, json.dumps(entry.labels, ensure_ascii=False), entry.image, entry.width, entry.height,
-        _path(entry), entry.size, entry.mtime, entry.built, entry.trained, entry.problem,
-    )  # fmt: skip
+    values = {name: getattr(entry, name) for name in _NAMES}
+    values |= {"labels": json.dumps(entry.labels, ensure_ascii=False), "path": _path(entry)}
+    return tuple(values.values())
 
 
 def _path(entry: Entry) -> str | bytes | None:
     """The path of an image; as bytes if its name is not UTF-8."""
-    if entry.path is None:
-        return None
-    name = os.fsencode(entry.path)
-    try:
-        return name.decode("utf-8")
-    except UnicodeDecodeError:
-        return name
+    name = None if entry.path is None else os.fsencode(entry.path)
+    with contextlib.suppress(UnicodeDecodeError):
+        return None if name is None else name.decode("utf-8")
+    return name
 
 
-def _remove_labels(database: sqlite3.Connection, id: int | None) -> None:
+def _remove_labels(database: Connection, id: int | None) -> None:
     row = database.execute("SELECT labels FROM item WHERE id = ?", (id,)).fetchone()
     names = [] if row is None else json.loads(row[0])
     database.executemany("DELETE FROM label WHERE name = ? AND id = ?", [(name, id) for name in names])

@@ -4,47 +4,33 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fusehash.collection.encoding import Encoders, FeatureCache, Floats32, Views, encoder_file, fingerprint, order_of
-from fusehash.collection.items import Entry, Progress
+from fusehash.collection.items import Entry
 from fusehash.collection.store import VIEWS, CollectionSettings, CollectionState
 from fusehash.errors import DataError, FusehashError
+from fusehash.parameters import Progress
 
 if TYPE_CHECKING:
     from fusehash.hashers.base import CrossModalHasher
 
 HELD_OUT_PAIRS, TRAINING_PAIRS = 1000, 4000  # at most, to measure quality
 MIN_PAIRS = 40  # with fewer, the quality would be noise
-
-
-@dataclass(frozen=True)
-class TrainedModel:
-    """A model and the fingerprint of what it was trained on."""
-
-    fingerprint: str
-    model: CrossModalHasher
-
-    @property
-    def views(self) -> list[str]:
-        """The views that it was trained on."""
-        return self.model.view_names_
+NEEDS_ITEMS = "needs at least 2 items with different images or different texts."
 
 
 def model_file(folder: Path, name: str) -> Path:
-    """The file of a model."""
     return folder / f"model-{name}.safetensors"
 
 
-def load_model(folder: Path, name: str) -> TrainedModel:
-    """A model of a collection."""
+def load_model(folder: Path, name: str) -> CrossModalHasher:
     from fusehash import hashers
 
-    return TrainedModel(name, hashers.load(model_file(folder, name)))
+    return hashers.load(model_file(folder, name))
 
 
 def files_of(folder: Path, state: CollectionState) -> list[Path]:
@@ -65,8 +51,8 @@ def matrices(entries: Sequence[Entry], encoders: Encoders, features: FeatureCach
 
 def train(
     folder: Path, settings: CollectionSettings, views: Views, encoders: Encoders, progress: Progress
-) -> TrainedModel:
-    """Train a model of these items, or load the one that was trained on the same items before.
+) -> tuple[str, CrossModalHasher]:
+    """The name and the model of these items, trained now or on the same items before.
 
     Raises DataError if nothing can be learned from them.
     """
@@ -74,9 +60,7 @@ def train(
 
     usable = {view: matrix for view, matrix in views.items() if _varies(matrix)}
     if not usable:
-        raise DataError(
-            "A collection needs at least 2 items with different images or different texts before it can be searched."
-        )
+        raise DataError(f"Nothing can be learned: a collection {NEEDS_ITEMS}")
     seen = _has_any_view(usable)
     usable = {view: matrix[seen] for view, matrix in usable.items()}
     made_from = [encoders[view].fingerprint for view in usable]
@@ -85,13 +69,13 @@ def train(
     path = model_file(folder, name)
     if path.exists():
         with contextlib.suppress(FusehashError):  # a damaged file is made again
-            return TrainedModel(name, hashers.load(path))
+            return name, hashers.load(path)
     progress(0, 1, "learning codes")
     params = {"n_bits": settings.n_bits, "random_state": settings.random_state, "callback": progress}
     model = hashers.make("fusehash", missing="allow", **params).fit(usable)
     model.set_params(callback=None)
     model.save(path)
-    return TrainedModel(name, model)
+    return name, model
 
 
 def encode(model: CrossModalHasher, views: Views) -> list[bytes | None]:
@@ -110,9 +94,8 @@ def held_out_quality(
 ) -> float | None:
     """Mean pair AUC on held-out pairs: does an image find its own text among others, and a text its image?
 
-    0.5 is chance, 1 is perfect. Items with both views are ordered by a hash of their keys, so that all generations are
-    measured on the same items. A fifth of them is held out; a second model is trained on the others, because the
-    current one was trained on all. Returns None with fewer than MIN_PAIRS pairs, or if nothing can be learned.
+    0.5 is chance, 1 is perfect. The order by a hash of the keys gives all generations the same pairs. A fifth is held
+    out and a second model is trained on the others. None with fewer than MIN_PAIRS, or if nothing can be learned.
     """
     from fusehash import hashers
 

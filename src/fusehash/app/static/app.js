@@ -1,4 +1,4 @@
-// The page. What is shown is told by the address after "#": text=..., like=ID, code=HEX, image=HEX~N (the code of an image
+// The page. The address after "#" says what is shown: text=..., like=ID, code=HEX, image=HEX~N (the code of an image
 // that was dropped or pasted, and the generation that it is of), each with label=... if wanted; label=... alone browses; tab=collection is the overview.
 // So the back button works, and an address can be kept or shared. Nothing from the server is ever taken for HTML.
 
@@ -10,7 +10,7 @@ import { Refusal, addressOf, api, count, make, nameOf, shortened } from "/tools.
 const STEP = 24, CACHED = 30, MEGABYTE = 1e6;
 const $ = (id) => document.getElementById(id);
 const page = {
-  stats: null, // what the server told about the collection
+  stats: null, // what the server reports about the collection
   images: new Map(), // value of the route -> { file, url } of images that were searched with
   answers: new Map(), // route -> answer, so that going back is instant
   places: new Map(), // route -> how far it was scrolled
@@ -148,7 +148,7 @@ function say(heading, sentence, wrong = false, retry = null) {
   message.replaceChildren(make("strong", {}, heading), make("p", {}, sentence));
   if (retry) message.append(make("button", { type: "button", className: "plain", onclick: retry }, "Try again"));
   message.hidden = false;
-  $("status").classList.add("quiet"); // it is on the screen already, but must be told to screen readers
+  $("status").classList.add("quiet"); // it is on the screen already, but screen readers must announce it
   $("status").textContent = `${heading} ${sentence}`;
 }
 
@@ -230,19 +230,19 @@ function card(item, label, hit = null, answer = null) {
     well.append(make("blockquote", {}, shortened(nameOf(item), 240)));
   }
   well.append(make("span", { className: "like", ariaHidden: "true" }, "More like this"));
-  const told = make("div", { className: "told" });
-  if (item.thumbnail) told.append(make("div", { className: "caption" }, nameOf(item)));
-  else told.append(make("div", { className: "caption note" }, item.key));
+  const summary = make("div", { className: "summary" });
+  if (item.thumbnail) summary.append(make("div", { className: "caption" }, nameOf(item)));
+  else summary.append(make("div", { className: "caption note" }, item.key));
   if (hit) {
     const numbers = make("div", { className: "count" },
       make("span", { title: "Bits in which the code differs from the query's" }, make("b", {}, String(hit.distance)), ` of ${answer.n_bits} bits differ`),
       make("span", { title: "The results are in this order, from 1 down to -1" }, `score ${hit.score.toFixed(2)}`));
-    told.append(make("div", { className: "bits" }, numbers, strip(hit.code, answer.code)));
+    summary.append(make("div", { className: "bits" }, numbers, strip(hit.code, answer.code)));
   }
-  return make("a", { className: "card", href: addressOf({ kind: "like", value: item.id, label }), title: shortened(nameOf(item), 500), draggable: false }, well, told);
+  return make("a", { className: "card", href: addressOf({ kind: "like", value: item.id, label }), title: shortened(nameOf(item), 500), draggable: false }, well, summary);
 }
 
-// A picture with a white or transparent edge lies on white, so that it is no white square on another ground.
+// A picture with a white or transparent edge gets a white background, so that it is no white square on another color.
 function onItsGround(image, ground) {
   image.addEventListener("load", () => {
     const side = 8, canvas = make("canvas", { width: side, height: side }), pen = canvas.getContext("2d", { willReadFrequently: true });

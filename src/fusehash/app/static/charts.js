@@ -34,9 +34,9 @@ export function strip(hex, other = null) {
       paths[bit ? "one" : "zero"] += `M${x} ${y + 5}h8v10h-8z`;
     }
   });
-  const told = others ? `Code: ${differing} of ${bits.length} bits differ from the query` : `The query's code of ${bits.length} bits`;
+  const label = others ? `Code: ${differing} of ${bits.length} bits differ from the query` : `The query's code of ${bits.length} bits`;
   const node = svg("svg", {
-    class: "strip", viewBox: `0 0 ${columns * 10 - 2} ${rows * 24 - 4}`, preserveAspectRatio: "none", role: "img", "aria-label": told,
+    class: "strip", viewBox: `0 0 ${columns * 10 - 2} ${rows * 24 - 4}`, preserveAspectRatio: "none", role: "img", "aria-label": label,
   });
   for (const [kind, d] of Object.entries(paths)) if (d) node.append(svg("path", { class: kind, d }));
   return node;

@@ -8,13 +8,13 @@ function kindOf(schema = {}) {
   return `${one.type ?? "value"}${range}${schema.default !== undefined && schema.default !== null ? `, default ${schema.default}` : ""}`;
 }
 
-function operation(method, path, told) {
+function operation(method, path, spec) {
   const article = make("article"), heading = make("h3");
   heading.append(make("span", method.toUpperCase(), "method"), make("code", path));
-  article.append(heading, make("p", [told.summary, told.description].filter(Boolean).join(". ").replaceAll("`", ""), "note"));
-  const rows = (told.parameters ?? []).map(({ name, schema, description, required }) => [name + (required ? " *" : ""), kindOf(schema), description ?? schema?.description ?? ""]);
-  for (const kind of Object.keys(told.requestBody?.content ?? {})) rows.push(["body", kind, ""]);
-  rows.push(["answers", Object.keys(told.responses).join(", "), ""]);
+  article.append(heading, make("p", [spec.summary, spec.description].filter(Boolean).join(". ").replaceAll("`", ""), "note"));
+  const rows = (spec.parameters ?? []).map(({ name, schema, description, required }) => [name + (required ? " *" : ""), kindOf(schema), description ?? schema?.description ?? ""]);
+  for (const kind of Object.keys(spec.requestBody?.content ?? {})) rows.push(["body", kind, ""]);
+  rows.push(["answers", Object.keys(spec.responses).join(", "), ""]);
   const table = make("table");
   for (const row of rows) {
     const line = table.insertRow();
@@ -28,7 +28,7 @@ const target = document.getElementById("operations");
 try {
   const described = await (await fetch("/api/openapi.json")).json();
   target.replaceChildren(...Object.entries(described.paths).flatMap(([path, methods]) =>
-    Object.entries(methods).map(([method, told]) => operation(method, path, told))));
+    Object.entries(methods).map(([method, spec]) => operation(method, path, spec))));
 } catch {
   target.replaceChildren(make("p", "The description could not be read; is the server still running?", "message"));
 }

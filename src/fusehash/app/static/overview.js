@@ -5,7 +5,7 @@ import { addressOf, api, count, make, nameOf, shortened } from "/tools.js";
 
 const MEGABYTE = 1e6;
 
-// Fills `view`; gives back what the server told about the collection.
+// Fills `view`; returns what the server reports about the collection.
 export async function showCollection(view, signal) {
   if (!view.children.length) view.append(make("p", { className: "message" }, "Looking at the collection…"));
   const stats = await api("/api/stats", { signal });
