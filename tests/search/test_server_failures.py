@@ -182,7 +182,7 @@ def test_a_connection_to_postgresql_that_breaks_is_replaced(moment: str, monkeyp
     if moment == "idle":
         cut()
     elif moment == "first":
-        patched("_locked", before=True)
+        patched("_state", before=True)
     elif moment == "written":
         patched("_note", before=False)
     else:
