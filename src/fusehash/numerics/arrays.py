@@ -129,9 +129,9 @@ def load_linear_algebra(like: Array) -> None:
 
 def zeros(shape: tuple[int, ...], like: Array, dtype: str = "float64") -> Array:
     """Zeros in the library and on the device of another array."""
-    xp = namespace(like)
-    if xp is np:
+    if isinstance(like, np.ndarray):
         return np.zeros(shape, dtype)
+    xp = namespace(like)
     return xp.zeros(shape, dtype=getattr(xp, dtype), device=like.device)
 
 

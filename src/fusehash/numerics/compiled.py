@@ -1,7 +1,7 @@
 """numba functions whose machine code is kept on disk where possible, and that also work where it is not.
 
-numba takes up to 3 s to compile a kernel and keeps it next to the source file or in the user's cache folder. If that
-folder is missing, read-only, full or damaged, the kernel is compiled again.
+numba needs up to 3 s to compile a kernel and keeps the result next to the source file or in the user's cache folder. A
+folder that is missing, read-only or full, or a damaged file in it, costs that time again and nothing else.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ def compiled(*, keep: bool = True, **options: Any) -> Callable[[Callable[..., An
         if keep:
             try:
                 dispatcher._cache = _MachineCodeCache(function)
-            except RuntimeError as error:  # there is no folder that numba could use
+            except RuntimeError as error:  # numba knows no folder that it could use
                 logger.info("%s is compiled again in every process: %s", function.__name__, error)
         return dispatcher
 
@@ -58,23 +58,26 @@ class _MachineCodeCache(FunctionCache):
         )
 
     def load_overload(self, signature: Any, target_context: Any) -> Any:
-        with self._reporting():
-            return super().load_overload(signature, target_context)
-
-    def save_overload(self, signature: Any, data: Any) -> None:
-        with self._reporting():
-            super().save_overload(signature, data)
-
-    @contextlib.contextmanager
-    def _reporting(self) -> Iterator[None]:
         try:
-            yield
+            return super().load_overload(signature, target_context)
         except MemoryError:
             raise
         except Exception as error:
-            logger.warning("the machine code of %s cannot be kept in %s: %s", self._name, self._cache_path, error)
-            with contextlib.suppress(Exception):
-                self.flush()  # so that a damaged file is replaced
+            self._report(error)
+            return None
+
+    def save_overload(self, signature: Any, data: Any) -> None:
+        try:
+            super().save_overload(signature, data)
+        except MemoryError:
+            raise
+        except Exception as error:
+            self._report(error)
+
+    def _report(self, error: Exception) -> None:
+        logger.warning("the machine code of %s cannot be kept in %s: %s", self._name, self._cache_path, error)
+        with contextlib.suppress(Exception):
+            self.flush()  # so that a damaged file is replaced
 
 
 def _sources(module: str) -> str:

@@ -9,7 +9,7 @@ import triton.language as tl
 
 
 @triton.jit
-def project_step(Y, linear, last, tau, new, found, norms, scale, width,
+def project_step(Y, linear, last, tau, new, new_tau, norms, scale, width,
                  HAS_LINEAR: tl.constexpr, HAS_LAST: tl.constexpr, SIZE: tl.constexpr):  # fmt: skip
     """One row: y = scale * Y + linear, its threshold by Newton steps (simplex._threshold), max(y - tau, 0), norms."""
     row = tl.program_id(0).to(tl.int64)
@@ -35,7 +35,7 @@ def project_step(Y, linear, last, tau, new, found, norms, scale, width,
         rounds += 1
     s = tl.where(there, tl.maximum(y - t, 0.0), 0.0)
     tl.store(new + row * width + column, s, mask=there)
-    tl.store(found + row, t)
+    tl.store(new_tau + row, t)
     tl.store(norms + row * 3, tl.sum(s * s, axis=0))
     tl.store(norms + row * 3 + 1, tl.sum(s * extra, axis=0))
     change = s
