@@ -86,9 +86,8 @@ def load(
 
     Notes
     -----
-    Wiki: the canonical 2,173 training pairs, which are also the database, and 693 queries. MIRFlickr25K and NUS-WIDE:
-    2,000 queries, all other pairs as database, 5,000 of them for training. IAPR TC-12: 2,000 queries, all other pairs
-    as database and for training. From a .npz file without labels you can fit, but not evaluate.
+    Wiki: the canonical 2,173 training pairs, which are also the database, and 693 queries. Others: 2,000 queries, all
+    other pairs as database, 5,000 of them (IAPR TC-12: all) for training. Without labels you can fit, but not evaluate.
 
     Examples
     --------

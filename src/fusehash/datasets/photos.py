@@ -19,10 +19,7 @@ QUERY_SHARE = 6  # one in six items is a query
 
 @dataclass(frozen=True, repr=False)
 class PhotoDataset(PairedDataset):
-    """A paired dataset that also holds the caption and the image file of every row.
-
-    `texts` is a tuple of str and `images` a tuple of Path.
-    """
+    """A paired dataset that also holds the caption (`texts`) and the image file (`images`) of every row."""
 
     texts: tuple[str, ...] = ()
     images: tuple[Path, ...] = ()

@@ -188,9 +188,7 @@ def make_paired(
 def view_widths(views: int | Mapping[str, int]) -> dict[str, int]:
     counts = list(views.values()) if isinstance(views, Mapping) else [views]
     if not counts or not all(map(integer(1).accepts, counts)):
-        raise ParameterError(
-            "make_paired", "views", "a number of views, or a dict of name to number of features", views
-        )
+        raise ParameterError("make_paired", "views", "a number of views, or a dict of name to width", views)
     if isinstance(views, Mapping):
         return dict(views)
     names = (*DEFAULT_NAMES, *(f"view{number}" for number in range(len(DEFAULT_NAMES), views)))[:views]
