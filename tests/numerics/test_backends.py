@@ -197,7 +197,8 @@ def test_packing(n_bits, n):
 FITS = {
     "default": lambda **other: fh.FuseHash(n_bits=32, random_state=0, **other),
     "linear map": lambda **other: fh.FuseHash(n_bits=32, random_state=0, feature_map="linear", **other),
-    "hadamard": lambda **other: fh.FuseHash(n_bits=32, random_state=0, fusion="hadamard", **other),
+    # In single precision, rows whose product is nearly empty round differently in every library.
+    "hadamard": lambda **other: fh.FuseHash(n_bits=32, random_state=0, fusion="hadamard", dtype="float64", **other),
     "a sample": lambda **other: fh.FuseHash(
         n_bits=32, random_state=0, spectrum_rows=900, n_kernel_anchors=100, **other
     ),
@@ -280,7 +281,7 @@ def test_tensors_are_checked_like_arrays(move):
         fh.FuseHash(n_bits=8).fit({"image": move(views["image"]), "text": move(broken)})
     with pytest.raises(DataError, match=r"must be a matrix"):
         fh.FuseHash(n_bits=8).fit({"image": move(views["image"]), "text": move(broken[0])})
-    with pytest.raises(DataError, match=r"must be in one place"):
+    with pytest.raises(DataError, match=r"must be on one device"):
         fh.FuseHash(n_bits=8).fit({"image": move(views["image"]), "text": views["text"]})
 
 
@@ -299,7 +300,7 @@ def test_odd_tensors_are_taken_or_told(optional):
     assert fh.hashers.make("cvh", n_bits=16).fit(halves).codes_.shape == (200, 2)
     with pytest.raises(DataError, match="must be a dense tensor"):
         fh.FuseHash(n_bits=8).fit({**tensors, "text": tensors["text"].to_sparse()})
-    with pytest.raises(DataError, match="must be in one place"):
+    with pytest.raises(DataError, match="must be on one device"):
         fh.FuseHash(n_bits=8).fit({**tensors, "text": sp.csr_matrix(views["text"])})
 
 

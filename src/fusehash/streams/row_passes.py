@@ -162,7 +162,10 @@ class RowPasses:
         def work_on(rows: slice) -> tuple[PerRow | None, Any]:
             return work(self.block(rows), *(take_rows(array, rows) for array in given))
 
-        return add_up(map_blocks(work_on, self.blocks(size), self._threads))
+        total = Total()
+        for part in map_blocks(work_on, self.blocks(size), self._threads):
+            total.add(*part)
+        return total.result()
 
     @property
     def _threads(self) -> int | None:
@@ -186,17 +189,32 @@ def device_rows(array: Array) -> int:
     return 4 * MIN_DEVICE_ROWS
 
 
-def add_up(parts: Iterable[tuple[PerRow | None, Any]]) -> tuple[PerRow | None, Any]:
+class Total:
     """Arrays per row, put together, and sums, added up, in the order of the blocks."""
-    rows, total = [], None
-    for per_row, sums in parts:
+
+    def __init__(self) -> None:
+        self.per_row: list[PerRow] = []
+        self.sums: Any = None
+
+    def add(self, per_row: PerRow | None, sums: Any) -> None:
         if per_row is not None:
-            rows.append(per_row)
-        if total is None:
-            total = sums
+            self.per_row.append(per_row)
+        if self.sums is None:
+            self.sums = sums
         elif sums is not None:
-            total += sums
-    return tuple(concat(column) for column in zip(*rows, strict=True)) if rows else None, total
+            self.sums += sums
+
+    def result(self) -> tuple[PerRow | None, Any]:
+        columns = tuple(concat(column) for column in zip(*self.per_row, strict=True))
+        return columns or None, self.sums
+
+
+def add_up(parts: Iterable[tuple[PerRow | None, Any]]) -> tuple[PerRow | None, Any]:
+    """The total of the results of several blocks."""
+    total = Total()
+    for part in parts:
+        total.add(*part)
+    return total.result()
 
 
 def concat(parts: Sequence[Array]) -> Array:

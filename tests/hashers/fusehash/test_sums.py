@@ -31,10 +31,16 @@ def test_later_means_are_taken_off_exactly(seed: int, lost: float, n_graph: int)
     np.testing.assert_allclose(centered.sum(axis=0), 0.0, atol=1e-9)
     mu = frame.shift(means)
     sums = frame.moments(A.T @ A, mu)
-    assert sums.count == n
-    for ours, truth in ((sums.F, centered.sum(axis=0)), (sums.S, S.sum(axis=0)), (sums.FF, centered.T @ centered),
-                        (sums.FS, centered.T @ S), (sums.SS, S.T @ S)):  # fmt: skip
-        np.testing.assert_allclose(ours, truth, atol=1e-8)
+    assert sums["count"] == n
+    truth = {
+        "F": centered.sum(axis=0),
+        "S": S.sum(axis=0),
+        "FF": centered.T @ centered,
+        "FS": centered.T @ S,
+        "SS": S.T @ S,
+    }
+    for name, expected in truth.items():
+        np.testing.assert_allclose(sums[name], expected, atol=1e-8)
     embedding = Embedding(rng.standard_normal((7, 2)), rng.standard_normal((n_graph, 2)))
     Y = centered @ embedding.on_features + S @ embedding.on_graph
     np.testing.assert_allclose(A @ frame.on_columns(embedding, mu), Y, atol=1e-9)
