@@ -114,3 +114,8 @@ def test_no_balanced_column_is_likelier_than_another(n):
     kinds, counts = np.unique(columns, axis=0, return_counts=True)
     assert len(kinds) == math.comb(n, n // 2)
     assert chisquare(counts).pvalue > 0.001
+
+
+def test_ones_per_bit_counts_every_column():
+    codes = np.random.default_rng(0).integers(0, 256, (300, 3), dtype=np.uint8)
+    assert bits.ones_per_bit(codes).tolist() == (bits.unpack(codes, 24) > 0).sum(axis=0).tolist()
