@@ -131,6 +131,7 @@ class Database:
     def read_only_connection(self) -> Iterator[sqlite3.Connection]:
         """A second connection that merges no log into the file."""
         with self.reporting(), contextlib.closing(self._connect("mode=ro")) as connection:
+            connection.execute("BEGIN")  # one state of the file, also while another process writes
             yield connection
 
     def disconnect(self) -> None:
