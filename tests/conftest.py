@@ -12,6 +12,8 @@ from types import ModuleType
 import pytest
 
 REQUIRE_ALL = os.environ.get("FUSEHASH_REQUIRE") == "all"
+# gRPC of the Milvus tests would start threads in every forked child, which then write to its stderr.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 DATA = Path(os.environ.get("FUSEHASH_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 
 

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -379,8 +378,10 @@ def test_wrong_files_of_views(run: Run, data: Path, model: Path, files: list[str
 
 # ---- Ctrl-C
 
+# A job started in the background ignores SIGINT, and so do its children: the program asks for the usual Ctrl-C itself.
 PROGRAM = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from fusehash.hashers.controls import RegressionHasher
 def endless(self, views, y):
     sys.stderr.write("begun\\n"); sys.stderr.flush()
@@ -395,9 +396,7 @@ main()
 def test_ctrl_c_is_one_line_and_exit_130(data: Path, tmp_path: Path) -> None:
     words = ["fit", str(data), "--method", "regression", "--out", str(tmp_path / "m.safetensors")]
     command = [sys.executable, "-c", PROGRAM, *words]
-    # A job started in the background ignores SIGINT, and so would its children: give them the usual Ctrl-C.
-    usual = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=usual) as process:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         assert process.stderr.readline() == "begun\n"
         process.send_signal(signal.SIGINT)

@@ -9,7 +9,6 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
-from functools import partial
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -266,13 +265,14 @@ def test_ctrl_c_leaves_no_half_written_file_and_the_next_run_goes_on(folder, tmp
     )
     out = tmp_path / "results"
     words = ["bench", "run", str(spec), "--data", str(folder), "--out", str(out), "--workers", "1"]
-    program = "from fusehash.cli import main; main()"
+    # A job started in the background ignores SIGINT, and so do its children: ask for the usual Ctrl-C.
+    program = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\nfrom fusehash.cli import main; main()"
+    )
     environment = {**os.environ, "PYTHONPATH": patch_processes(tmp_path / "patch", code)}
-    # A job started in the background ignores SIGINT, and so would its children: give them the usual Ctrl-C.
-    usual = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     with subprocess.Popen(
         [sys.executable, "-c", program, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env=environment, preexec_fn=usual, start_new_session=True,
+        env=environment, start_new_session=True,
     ) as process:  # fmt: skip
         deadline = time.monotonic() + 60
         while not (marker.exists() and marker.read_text()):
