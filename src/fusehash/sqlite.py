@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import quote
 
 from fusehash.errors import FusehashError
-from fusehash.files import sync_folder
+from fusehash.files import sync_folder, try_lock
 
 # The fields of SQLite's file header that are checked: magic, page size, change counter, pages, version, application,
 # version-valid-for.
@@ -253,7 +253,7 @@ class WriterLock:
                 self._file = self._path.open("a+b")
             except OSError as error:
                 raise self._unavailable(f"{self._path.parent} cannot be written: {error.strerror}.") from error
-            while not _try_lock(self._file.fileno()):
+            while not try_lock(self._file.fileno()):
                 if time.monotonic() >= deadline:
                     raise self._unavailable(self._busy)
                 time.sleep(_POLL_SECONDS)
@@ -277,21 +277,6 @@ def log_size(path: Path) -> int:
         return path.with_name(path.name + "-wal").stat().st_size
     except OSError:
         return 0
-
-
-def _try_lock(handle: int) -> bool:
-    try:
-        if os.name == "nt":
-            import msvcrt
-
-            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined, unused-ignore]
-        else:
-            import fcntl
-
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
 
 
 def _explained(error: sqlite3.Error, path: Path, kind: FileKind, action: str, timeout: float) -> FusehashError:
