@@ -227,6 +227,23 @@ def create_draft(path: Path) -> BinaryIO:
         file.close()
 
 
+@contextmanager
+def draft_folder(path: Path) -> Iterator[Path]:
+    """A new folder under a hidden name next to `path`, locked in the block; removed after it, unless it was renamed."""
+    remove_stale_drafts(path)
+    draft, handle = path.with_name(f".{path.name}.{secrets.token_hex(6)}.draft"), None
+    draft.mkdir()
+    try:
+        if os.name == "posix":
+            handle = os.open(draft, os.O_RDONLY)
+            try_lock(handle)
+        yield draft
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+        if handle is not None:
+            os.close(handle)
+
+
 def remove_stale_drafts(path: Path) -> None:
     """Remove what writers of `path` left behind when they were killed: drafts, files or folders, that nobody locks."""
     pattern = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{12}}\.draft")
@@ -259,6 +276,14 @@ def try_lock(handle: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def unlock(handle: int) -> None:
+    """Unlock a file at once; closing it would wait for copies of the handle in forked processes."""
+    if os.name != "nt":
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_UN)
 
 
 def write_atomically(path: Path, fill: Callable[[Any], Any]) -> None:
