@@ -155,6 +155,7 @@ def test_forks_while_other_threads_add_and_search_lose_nothing(tmp_path: Path) -
 
 
 @posix
+@pytest.mark.slow
 def test_what_a_forked_child_adds_to_a_collection_stays_when_the_parent_closes_first(tmp_path: Path) -> None:
     small_collection(tmp_path / "c").close()
     run(
@@ -500,6 +501,7 @@ def test_a_change_to_a_file_that_is_moved_meanwhile_is_never_reported_as_done(tm
 
 
 @posix
+@pytest.mark.slow
 def test_drafts_of_killed_processes_are_removed(tmp_path: Path) -> None:
     script = """
     import signal
@@ -530,3 +532,17 @@ def test_a_child_that_is_forked_while_kernels_are_compiled_can_search(tmp_path: 
         """,
         tmp_path / "codes.db",
     )
+
+
+@posix
+def test_links_inside_the_folder_of_a_collection_are_not_followed(tmp_path: Path) -> None:
+    path, elsewhere = tmp_path / "c", tmp_path / "elsewhere"
+    Collection.create(path).close()
+    (path / "writer.lock").symlink_to(elsewhere)
+    with Collection.open(path) as collection, pytest.raises(CollectionError, match="cannot be written"):
+        collection.add([NewItem(key="new", text="a red house")])
+    assert not elsewhere.exists()
+    (path / "items.db").rename(elsewhere)
+    (path / "items.db").symlink_to(elsewhere)
+    with pytest.raises(CollectionError, match="must be a file of its own"):
+        Collection.open(path)
