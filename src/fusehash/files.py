@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
+import re
+import secrets
+import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, BinaryIO, TypeVar, overload
 
 import numpy as np
 
@@ -180,7 +182,7 @@ def contiguous(value: Any) -> Any:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Any]:
+def replacing(path: Path) -> Iterator[BinaryIO]:
     """A new file, open for writing, that replaces `path` when the block ends without an error.
 
     The file is written next to `path`, flushed to disk, then renamed; an error leaves `path` as it was.
@@ -188,26 +190,100 @@ def replacing(path: Path) -> Iterator[Any]:
     if not path.parent.is_dir():
         raise DataError(f"The folder of '{path}' must exist. '{path.parent}' does not.")
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise DataError(f"'{path}' cannot be written: {error.strerror}.") from error
-    temporary = Path(name)
+        file = create_draft(path)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"'{path}' cannot be written: {reason}.") from error
+    draft = Path(file.name)
     try:
-        with os.fdopen(handle, "w+b") as file:
+        with file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        temporary.chmod(0o666 & ~mask)  # mkstemp's 0600 is for secrets
-        temporary.replace(path)
+            if os.name == "nt":
+                file.close()  # an open file cannot be renamed there
+            draft.replace(path)
         sync_folder(path.parent)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        draft.unlink(missing_ok=True)
         raise DataError(f"'{path}' could not be written ({error.strerror}); nothing was changed.") from error
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        draft.unlink(missing_ok=True)
         raise
+
+
+def create_draft(path: Path) -> BinaryIO:
+    """A new file under a hidden name next to `path`, locked until it is closed; its `name` is a path.
+
+    Stale drafts of the same path are removed. Raises OSError.
+    """
+    remove_stale_drafts(path)
+    while True:
+        file = path.with_name(f".{path.name}.{secrets.token_hex(6)}.draft").open("x+b")
+        try_lock(file.fileno())
+        with suppress(FileNotFoundError):  # another process took it for stale before it was locked
+            if os.path.samestat(os.fstat(file.fileno()), os.stat(file.name)):  # noqa: PTH116 (a name)
+                return file
+        file.close()
+
+
+@contextmanager
+def draft_folder(path: Path) -> Iterator[Path]:
+    """A new folder under a hidden name next to `path`, locked in the block; removed after it, unless it was renamed."""
+    remove_stale_drafts(path)
+    draft, handle = path.with_name(f".{path.name}.{secrets.token_hex(6)}.draft"), None
+    draft.mkdir()
+    try:
+        if os.name == "posix":
+            handle = os.open(draft, os.O_RDONLY)
+            try_lock(handle)
+        yield draft
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+        if handle is not None:
+            os.close(handle)
+
+
+def remove_stale_drafts(path: Path) -> None:
+    """Remove what writers of `path` left behind when they were killed: drafts, files or folders, that nobody locks."""
+    pattern = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{12}}\.draft")
+    with suppress(OSError):
+        names = [entry.name for entry in os.scandir(path.parent) if pattern.fullmatch(entry.name)]
+        for draft in map(path.with_name, names):
+            with suppress(OSError):
+                handle = os.open(draft, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+                try:
+                    if not try_lock(handle):
+                        continue
+                    for name in (draft.name + suffix for suffix in ("-wal", "-shm", "-journal")):  # of SQLite
+                        draft.with_name(name).unlink(missing_ok=True)
+                    shutil.rmtree(draft) if draft.is_dir() else draft.unlink()
+                finally:
+                    os.close(handle)
+
+
+def try_lock(handle: int) -> bool:
+    """Lock an open file or folder, unless another process holds it; closing it, or the end of a process, unlocks it."""
+    try:
+        if os.name == "nt":
+            import msvcrt
+
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined, unused-ignore]
+        else:
+            import fcntl
+
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def unlock(handle: int) -> None:
+    """Unlock a file at once; closing it would wait for copies of the handle in forked processes."""
+    if os.name != "nt":
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_UN)
 
 
 def write_atomically(path: Path, fill: Callable[[Any], Any]) -> None:

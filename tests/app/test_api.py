@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -270,3 +272,23 @@ def test_a_collection_that_is_damaged_while_it_is_served(
     assert "must be an intact" in caplog.text
     assert file.name in caplog.text
     assert "Traceback" not in caplog.text
+
+
+@pytest.mark.parametrize("place", ["replaced", "removed"])
+def test_a_collection_whose_folder_was_replaced_or_removed_is_unavailable(
+    own_collection: Collection, writer: Any, pictures: Path, place: str
+) -> None:
+    assert writer.get("/api/health").status_code == 200
+    own_collection.path.rename(own_collection.path.with_name("away"))
+    if place == "replaced":
+        shutil.copytree(pictures, own_collection.path)
+    for address in ("/api/health", "/api/stats", "/api/items", "/api/items/1", "/api/labels", "/api/search?text=red"):
+        assert writer.get(address).status_code == 503, address
+    answer = writer.post("/api/items", json={"items": [{"key": "new", "text": "a red circle"}]})
+    assert (answer.status_code, error_of(answer)) == (503, "unavailable")
+    assert writer.delete("/api/items/1").status_code == 503
+    own_collection.path.with_name("away").rename(own_collection.path.with_name("back"))
+    if place == "replaced":
+        shutil.rmtree(own_collection.path)
+    own_collection.path.with_name("back").rename(own_collection.path)
+    assert writer.get("/api/health").status_code == 200

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import struct
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -17,6 +19,7 @@ import pytest
 
 from fusehash.errors import CorruptIndexError
 from fusehash.search import HammingIndex, IndexFileError
+from fusehash.sqlite import log_size
 
 
 def random_codes(n: int, n_bits: int = 64, seed: int = 0) -> np.ndarray:
@@ -196,7 +199,7 @@ def test_a_removed_or_replaced_file_raises(path: Path) -> None:
     shutil.copy(path, path.with_name("copy.db"))
     path.unlink()
     for call in (lambda: index.add(random_codes(1)), lambda: index.search(random_codes(1), 1), lambda: len(index)):
-        with pytest.raises(IndexFileError, match="cannot be reached"):
+        with pytest.raises(IndexFileError, match="removed or replaced while it was open"):
             call()
     path.with_name("copy.db").replace(path)
     with pytest.raises(IndexFileError, match="removed or replaced while it was open"):
@@ -204,12 +207,42 @@ def test_a_removed_or_replaced_file_raises(path: Path) -> None:
     index.close()
 
 
+READ_ONLY = """
+import os, sys
+import numpy as np
+from fusehash.search import HammingIndex, IndexFileError
+
+path, expected = sys.argv[1], int(sys.argv[2])
+if os.getuid() == 0:
+    os.setgid(65534)
+    os.setuid(65534)
+
+def fails(call, words):
+    try:
+        call()
+    except IndexFileError as error:
+        return words in str(error)
+
+codes = np.zeros((1, 8), np.uint8)
+if expected < 0:  # SQLite cannot read a log if it cannot write an index of the log next to it
+    assert fails(lambda: HammingIndex.open(path, warm=False), path)
+else:
+    index = HammingIndex.open(path, warm=False)
+    assert len(index) == len(index) == expected
+    for change in (lambda: index.add(codes), lambda: index.remove([1]), index.compact):
+        assert fails(change, "read-only")
+    assert fails(lambda: HammingIndex.open(path + ".new", 64, warm=False), "could not be created")
+"""
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="permissions")
+@pytest.mark.parametrize("through_link", [False, True])
 @pytest.mark.parametrize("with_log", [False, True])
-def test_a_read_only_folder_opens_and_refuses_to_write(with_log: bool) -> None:
+def test_a_read_only_folder_opens_and_refuses_to_write(with_log: bool, through_link: bool) -> None:
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        path = folder / "codes.db"
+        folder = Path(name) / "folder"
+        folder.mkdir()
+        path, link = folder / "codes.db", Path(name) / "link.db"
         if with_log:
             interrupted(path)
             for file in folder.iterdir():
@@ -217,34 +250,83 @@ def test_a_read_only_folder_opens_and_refuses_to_write(with_log: bool) -> None:
         else:
             with opened(path, 64) as index:
                 index.add(random_codes(2000))
+        link.symlink_to(path)
+        Path(name).chmod(0o555)
         folder.chmod(0o555)
-        pid = os.fork()
-        if pid == 0:
-            os._exit(as_nobody(path, with_log))
-        status = os.waitpid(pid, 0)[1]
+        arguments = [str(link if through_link else path), "-1" if with_log else "2000"]
+        run = subprocess.run([sys.executable, "-c", READ_ONLY, *arguments], capture_output=True, text=True, check=False)
+        Path(name).chmod(0o755)
         folder.chmod(0o755)
-        assert os.waitstatus_to_exitcode(status) == 0
+        assert run.returncode == 0, run.stderr
 
 
-def as_nobody(path: Path, with_log: bool) -> int:
-    """In a child process without rights: 0 if everything is as it should be."""
-    try:
-        if os.getuid() == 0:
-            os.setgid(65534)
-            os.setuid(65534)
-        try:
-            index = opened(path)
-        except IndexFileError as error:
-            # SQLite cannot read a log if it cannot write an index of the log next to it.
-            return 0 if with_log and str(path) in str(error) else 3
-        if len(index) != (4000 if with_log else 2000):
-            return 4
-        for change in (lambda: index.add(random_codes(1)), lambda: index.remove([1]), index.compact):
-            with pytest.raises(IndexFileError, match="read-only"):
-                change()
-        with pytest.raises(IndexFileError, match="could not be created"):
-            opened(path.with_name("new.db"), 64)
-        return 0
-    except BaseException as error:
-        os.write(2, repr(error).encode())
-        return 1
+# -- what lies beside a file --
+
+
+def test_a_new_index_is_not_made_beside_the_log_of_another_one(path: Path) -> None:
+    interrupted(path)
+    log, moved = Path(f"{path}-wal"), path.with_name("moved.db")
+    path.rename(moved)
+    before = log.read_bytes()
+    with pytest.raises(IndexFileError, match=r"codes.db-wal is the log of a file that was moved or removed"):
+        opened(path, 64)
+    assert not path.exists()
+    assert log.read_bytes() == before
+    moved.rename(path)  # nothing is lost
+    assert len(content(path)) == 4000
+    path.unlink()
+    log.write_bytes(b"")  # holds nothing
+    with opened(path, 64) as index:
+        assert len(index) == 0
+    path.unlink()
+    Path(f"{path}-journal").write_bytes(b"x" * 600)
+    with pytest.raises(IndexFileError, match=r"codes.db-journal is the log"):
+        opened(path, 64)
+
+
+def test_a_journal_beside_an_index_cannot_make_sqlite_delete_other_files(path: Path) -> None:
+    """A rollback journal may name a file that SQLite deletes once the journal has been played back."""
+    with opened(path, 64) as index:
+        index.add(random_codes(5))
+    victim = path.with_name("victim.txt")
+    victim.write_text("not yours")
+    magic, name = bytes([0xD9, 0xD5, 0x05, 0xF9, 0x20, 0xA1, 0x63, 0xD7]), os.fsencode(victim)
+    header = magic + struct.pack(">5I", 0, 1, path.stat().st_size // 4096, 512, 4096)
+    end = struct.pack(">I", (1 << 30) // 4096 + 1) + name + struct.pack(">2I", len(name), sum(name)) + magic
+    Path(f"{path}-journal").write_bytes(header.ljust(512, b"\0") + end)
+    refused(path, "fusehash does not write .*codes.db-journal")
+    assert victim.exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links and pipes")
+@pytest.mark.parametrize("end", ["-wal", "-shm"])
+def test_a_log_that_is_a_link_is_refused(path: Path, end: str) -> None:
+    opened(path, 64).close()
+    target = path.with_name("target")
+    target.write_bytes(b"not yours")
+    Path(f"{path}{end}").symlink_to(target)
+    refused(path, "is a link, a folder, a pipe or a device")
+    assert target.read_bytes() == b"not yours"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links and pipes")
+def test_a_pipe_or_a_folder_in_place_of_an_index_is_refused_at_once(path: Path) -> None:
+    os.mkfifo(path)
+    with pytest.raises(IndexFileError, match="must be a regular file"):
+        opened(path, 64)
+    with pytest.raises(IndexFileError, match="regular file"):
+        opened(path.parent, 64)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links")
+def test_an_index_may_be_a_link_and_its_log_is_beside_the_file_itself(path: Path) -> None:
+    interrupted(path)
+    link = path.with_name("folder") / "link.db"
+    link.parent.mkdir()
+    link.symlink_to(path)
+    assert log_size(link) == log_size(path) > 0
+    with opened(link) as index:
+        assert len(index) == 4000
+        index.add(random_codes(1))
+        assert index.stats()["log_bytes"] > 0
+    assert len(content(path)) == 4001

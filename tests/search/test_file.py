@@ -214,23 +214,6 @@ def test_threads_may_share_an_index(path: Path) -> None:
         assert len(index) == 240
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="fork")
-def test_a_forked_child_can_use_the_index(path: Path) -> None:
-    with opened(path, 64) as index:
-        index.add(random_codes(5))
-        pid = os.fork()
-        if pid == 0:
-            try:
-                index.add(random_codes(2))
-                os._exit(0 if len(index) == 7 else 1)
-            finally:
-                os._exit(2)
-        assert os.waitpid(pid, 0)[1] == 0
-        assert len(index) == 7
-        index.add(random_codes(1))
-    assert len(content(path)) == 8
-
-
 def test_a_closed_index_raises(path: Path) -> None:
     index = opened(path, 64)
     index.close()

@@ -6,7 +6,7 @@ Everything before the transaction leaves nothing but caches: features, unused th
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -21,7 +21,7 @@ from fusehash.collection.training import files_of, load_model
 from fusehash.errors import DataError, FusehashError
 from fusehash.files import sync_folder
 from fusehash.parameters import Progress
-from fusehash.sqlite import Database, WriterLock
+from fusehash.sqlite import Connection, Database, WriterLock
 
 if TYPE_CHECKING:
     from fusehash.hashers.base import CrossModalHasher
@@ -183,6 +183,21 @@ class ItemChange:
             plan.removed += [entry.id for entry in plan.changed if entry.is_empty and entry.id is not None]
         plan.changed = [entry for entry in plan.changed if not entry.is_empty]
 
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        """A transaction on the state that this change began with.
+
+        The lock of the writer ensures that, unless this process was forked during the change, or the folder is on a
+        file system without locks.
+        """
+        with self._items.writing() as database:
+            if CollectionState.read(database) != self.state:
+                raise CollectionError(
+                    f"Another process has changed the collection {self._folder} meanwhile, so nothing was changed; "
+                    "try again."
+                )
+            yield database
+
     def _commit(self, plan: Plan, codes: list[tuple[Entry, bytes | None]], learned: Learned, is_new: bool) -> None:
         if not (is_new or plan.new or plan.changed or plan.removed or plan.touched):
             return
@@ -191,7 +206,7 @@ class ItemChange:
             sync_folder(self._folder)  # the files that the transaction is about to name
         for entry, code in codes:
             entry.trained = is_new and code is not None
-        with self._items.writing() as database:
+        with self._writing() as database:
             store.remove(database, plan.removed)
             store.write_entries(database, [*plan.changed, *plan.new])
             store.touch(database, plan.touched)
@@ -225,6 +240,7 @@ class ItemChange:
         with self._items.reading() as database:
             states = [self.state, *store.kept_states(database)]
         used = {path.name for state in states for path in files_of(self._folder, state)}
+        self._items.check_place()  # never delete in another folder
         for pattern in ("model-*.safetensors", "image-*.encoder", "text-*.encoder", ".model-*", ".image-*", ".text-*"):
             for path in self._folder.glob(pattern):
                 if path.name not in used:

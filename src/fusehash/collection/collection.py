@@ -15,7 +15,7 @@ from fusehash import bits
 from fusehash.collection import overview, store
 from fusehash.collection.changes import Plan, lock_of
 from fusehash.collection.generations import Generation, GenerationChange
-from fusehash.collection.items import Entry, Hit, Hits, Item, Report, check_items, storable_text
+from fusehash.collection.items import CollectionError, Entry, Hit, Hits, Item, Report, check_items, storable_text
 from fusehash.collection.searching import GoneError, Snapshot, WordScores
 from fusehash.collection.store import CollectionSettings, CollectionState, EncoderSettings
 from fusehash.collection.training import files_of
@@ -421,7 +421,7 @@ class Collection(AbstractContextManager["Collection"]):
             "generation": state.generation,
             "image_encoder": settings.image.name,
             "text_encoder": settings.text.name,
-            "bytes": sum(_size(path) for path in self.path.iterdir()),
+            "bytes": self._bytes(),
             **counts,
         }
 
@@ -471,7 +471,9 @@ class Collection(AbstractContextManager["Collection"]):
         """Do something with the current state, again if a writer has just replaced its files."""
         for _ in range(_ATTEMPTS):
             try:
-                return work(self._now())
+                result = work(self._now())
+                self._items.check_place()  # model and encoders were read from the same folder
+                return result
             except GoneError:  # noqa: PERF203
                 with self._items.lock:
                     self._version = None
@@ -526,6 +528,7 @@ class Collection(AbstractContextManager["Collection"]):
         self, progress: Progress | None = None, lock: AbstractContextManager[None] | None = None
     ) -> Iterator[GenerationChange]:
         """Hold a lock, by default that of the writer, and complete the report of what is done under it."""
+        self._items.check_place()  # before a lock file is made in another folder
         with lock or self._writer:
             started = time.perf_counter()
             change = GenerationChange(self._items, self._created_with, progress or (lambda *step: None))
@@ -539,6 +542,12 @@ class Collection(AbstractContextManager["Collection"]):
             advice = self.stats()["advice"]
             if advice and advice not in change.report.notes:
                 change.report.notes.append(advice)
+
+    def _bytes(self) -> int:
+        try:
+            return sum(_size(path) for path in self.path.iterdir())
+        except OSError as error:
+            raise CollectionError(f"The collection {self.path} cannot be reached: {error.strerror}.") from error
 
     def _stored(self, keys: Iterable[str] | None = None) -> dict[str, Entry]:
         with self._items.reading() as database:

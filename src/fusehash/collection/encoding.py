@@ -42,6 +42,8 @@ FEATURES = sqlite.FileKind(
     unavailable=CollectionError,
     corrupt=CorruptCollectionError,
     settings=("synchronous=NORMAL",),
+    may_be_link=False,
+    may_vanish=True,
 )
 
 Floats32 = NDArray[np.float32]
@@ -156,7 +158,7 @@ class FeatureCache:
     def _recreate(self) -> Database:
         self.close()
         try:
-            for suffix in ("", "-wal", "-shm"):
+            for suffix in ("", "-wal", "-shm", "-journal"):
                 self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
         except OSError as error:
             raise CollectionError(f"{self._path} could not be replaced: {error.strerror}.") from error

@@ -117,7 +117,7 @@ class GenerationChange(ItemChange):
         codes = dict(zip(stale, self._codes(list(stale.values()), learned), strict=True))
         new = {id: KeptCode(old[id].content, codes[id], False) if id in codes else kept[id] for id in old}
         self._progress(0, 1, "writing")
-        with self._items.writing() as database:
+        with self._writing() as database:
             _forget(database, target.generation)
             if self.state.model:
                 _keep(database, replace(self.state, settings=asdict(self._settings)), old)
@@ -136,7 +136,7 @@ class GenerationChange(ItemChange):
     def drop(self, number: int) -> None:
         if number == self.state.generation:
             raise DataError(f"Generation {number} is current and cannot be dropped; switch to another one first.")
-        with self._items.writing() as database:
+        with self._writing() as database:
             self._choose(store.kept_states(database), number, back=False)
             _forget(database, number)
             if self.state.previous == number:

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import re
 import sys
-import threading
 import unicodedata
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
@@ -43,6 +42,7 @@ from fusehash.collection.encoding import FittedEncoder, Floats32, encoder_file, 
 from fusehash.collection.store import CollectionState
 from fusehash.collection.training import NEEDS_ITEMS, load_model, model_file
 from fusehash.errors import DataError, FusehashError
+from fusehash.forks import new_lock
 from fusehash.search import HammingIndex
 from fusehash.search.rows import Ids
 from fusehash.sqlite import Database
@@ -74,7 +74,7 @@ class Snapshot:
     state: CollectionState
     index: HammingIndex
     _loaded: dict[str, Any] = field(default_factory=dict)
-    _lock: Any = field(default_factory=threading.RLock)
+    _lock: Any = field(default_factory=new_lock)
 
     @property
     def model(self) -> CrossModalHasher:

@@ -18,8 +18,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
-import shutil
 import zlib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
@@ -32,7 +30,7 @@ from fusehash import sqlite
 from fusehash.bits import Codes
 from fusehash.collection.items import CollectionError, CorruptCollectionError, Entry, Item
 from fusehash.errors import DataError, ParameterError
-from fusehash.files import sync_folder, write_atomically
+from fusehash.files import draft_folder, sync_folder, write_atomically
 from fusehash.parameters import integer, multiple_of
 from fusehash.search.rows import Ids
 from fusehash.sqlite import Connection, DamageError
@@ -54,6 +52,7 @@ ITEMS = sqlite.FileKind(
     ),
     unavailable=CollectionError,
     corrupt=CorruptCollectionError,
+    may_be_link=False,
 )
 GENERATION_TABLES = (
     "CREATE TABLE generation (number INTEGER PRIMARY KEY, content TEXT NOT NULL, checksum INTEGER NOT NULL)",
@@ -113,19 +112,15 @@ def create_folder(target: Path, settings: CollectionSettings) -> None:
     """Make the folder of an empty collection, completely or not at all."""
     settings = settings.check("Collection.create")
     content = json.dumps({"format": KIND, "version": VERSION, **asdict(settings)}, indent=2).encode()
-    draft = target.with_name(f".{target.name}.{secrets.token_hex(6)}.new")
     try:
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
             raise FileExistsError(None, "there is something already")
-        draft.mkdir()
-        sqlite.create(draft / "items.db", ITEMS, CollectionState(settings.n_bits).write)
-        write_atomically(draft / "collection.json", lambda file: file.write(content))
-        draft.rename(target)
-        sync_folder(target.parent)
-    except BaseException as error:
-        shutil.rmtree(draft, ignore_errors=True)
-        if not isinstance(error, OSError | DataError):
-            raise
+        with draft_folder(target) as draft:
+            sqlite.create(draft / "items.db", ITEMS, CollectionState(settings.n_bits).write)
+            write_atomically(draft / "collection.json", lambda file: file.write(content))
+            draft.rename(target)
+            sync_folder(target.parent)
+    except (OSError, DataError) as error:
         reason = getattr(error, "strerror", None) or str(error).rstrip(".")
         raise CollectionError(f"The collection {target} could not be created: {reason}.") from error
 

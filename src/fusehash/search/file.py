@@ -67,17 +67,21 @@ class FileStore(MemoryStore):
                 raise IndexFileError(f"There is no index at {path}; pass n_bits to create one.")
             create(path, _KIND, FileState(n_bits).write)
         self._database = Database(path, _KIND, timeout)
-        self._identity = self._database.identity()
-        if log_size(path):  # of an interrupted process: a damaged file is refused before the log is merged into it
-            with self._database.read_only_connection() as connection:
+        self._lock = self._database.lock  # one lock, so that a fork never copies half of a change
+        self._version: tuple[int, int] | None
+        try:
+            if log_size(path):  # of an interrupted process: a damaged file is refused before the log is merged into it
+                with self._database.read_only_connection() as connection:
+                    self._load(connection)
+            self._version = self._database.data_version()
+            with self._database.reading() as connection:
                 self._load(connection)
-        self._version: tuple[int, int] | None = self._database.data_version()
-        with self._database.reading() as connection:
-            self._load(connection)
-        self.n_bits = self._state.n_bits
-        if n_bits is not None and n_bits != self.n_bits:
+            self.n_bits = self._state.n_bits
+            if n_bits is not None and n_bits != self.n_bits:
+                raise ParameterError("HammingIndex.open", "n_bits", f"{self.n_bits}, the width of {path}", n_bits)
+        except BaseException:
             self.close()
-            raise ParameterError("HammingIndex.open", "n_bits", f"{self.n_bits}, the width of {path}", n_bits)
+            raise
 
     def __str__(self) -> str:
         return f"in {self._database.path}"
@@ -94,7 +98,7 @@ class FileStore(MemoryStore):
             stats, path = super().stats(), self._database.path
             with self._database.reading() as connection:
                 (blocks,) = connection.execute("SELECT count(*) FROM block").fetchone()
-            sizes = {"file_bytes": self._database.identity()[2], "log_bytes": log_size(path), "blocks": blocks}
+            sizes = {"file_bytes": self._database.size(), "log_bytes": log_size(path), "blocks": blocks}
             return {**stats, "path": str(path), "revision": self._state.revision, **sizes}
 
     def close(self) -> None:
@@ -104,14 +108,6 @@ class FileStore(MemoryStore):
     def _current(self) -> CodeRows:
         """The rows as last committed by any process."""
         with self._lock:
-            identity = self._database.identity()
-            if identity[:2] != self._identity[:2]:
-                raise IndexFileError(
-                    f"The index file {self._database.path} was removed or replaced while it was open; open it again."
-                )
-            if self._database.read_only and identity != self._identity:
-                self._database.disconnect()
-            self._identity = identity
             version = self._database.data_version()
             if version != self._version:
                 with self._database.reading() as connection:

@@ -25,6 +25,7 @@ from fusehash.search.store import MemoryStore, Store
 logger = logging.getLogger(__name__)
 
 _N_BITS, _K, _RADIUS, _THREADS = multiple_of(8, 1024), integer(1), integer(0), optional(integer(1))
+_warming: list[threading.Thread] = []
 _ADDRESSES = f"an address that begins with one of {', '.join(server.SCHEMES)} and ://"
 
 
@@ -375,4 +376,16 @@ def _warm_up(n_bits: int) -> None:
             logger.warning("the kernels for %d bits could not be compiled ahead: %s", n_bits, error)
 
     # Not a daemon: a process must not end in the middle of a compilation.
-    threading.Thread(target=work, name="fusehash-warm-up").start()
+    thread = threading.Thread(target=work, name="fusehash-warm-up")
+    _warming.append(thread)
+    thread.start()
+
+
+def _finish_warm_up() -> None:
+    """Before a fork: a child would wait for ever for the locks of a compiler thread that it does not have."""
+    while _warming:
+        _warming.pop().join()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_finish_warm_up)

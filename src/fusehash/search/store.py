@@ -10,7 +10,6 @@ automatically. A call that raises has changed nothing, unless its message says t
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fusehash.bits import Codes
+from fusehash.forks import new_lock
 from fusehash.search.engines import Engine
 from fusehash.search.rows import NO_IDS, Allowed, CodeRows, Edit, Ids, InRange, Nearest, check_new, count_on, find
 
@@ -53,7 +53,7 @@ class MemoryStore:
 
     def __init__(self, n_bits: int, engine: Engine) -> None:
         self.n_bits, self.engine = n_bits, engine
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         self._rows, self._last_id = CodeRows(n_bits // 8), -1
 
     def __len__(self) -> int:

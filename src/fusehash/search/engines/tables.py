@@ -12,7 +12,6 @@ tables take 4 bytes per code and table.
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable
 from functools import partial
@@ -22,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from fusehash.bits import Codes
+from fusehash.forks import new_lock
 from fusehash.numerics.compiled import bit_count
 from fusehash.search.engines.kernel import entry, part
 from fusehash.search.engines.numpy import SHIFT, split
@@ -45,7 +45,7 @@ class MultiIndex(Scan):
     def __init__(self, *, always: bool) -> None:
         self.name = "multi-index" if always else "auto"
         self._always, self._budget = always, 1 if always else _BUDGET
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._rows: weakref.ref[CodeRows] | None = None  # weak, so that rows that an index has dropped are freed
         self._tables: Tables | None = None
         self._scan_seconds = 0.0

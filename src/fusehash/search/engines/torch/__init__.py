@@ -12,7 +12,6 @@ takes the nearest k out of that matrix. Queries and codes are cut into blocks, s
 from __future__ import annotations
 
 import logging
-import threading
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -22,6 +21,7 @@ import numpy as np
 from fusehash.bits import Codes, byte_signs
 from fusehash.errors import ParameterError
 from fusehash.extras import require
+from fusehash.forks import new_lock
 from fusehash.numerics.arrays import cast, host, is_accelerated, namespace, to_device_of
 from fusehash.search.engines.torch import select
 from fusehash.search.rows import Allowed, CodeRows, InRange, Nearest, Threads
@@ -44,7 +44,7 @@ class TorchEngine:
     def __init__(self, device: str | None = None) -> None:
         self.name = "torch" if device is None else f"torch:{device}"
         self._device_name, self._device = device, None
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._rows: weakref.ref[CodeRows] | None = None  # weak, so that rows that an index has dropped are freed
         self._resident: Resident | None = None
         if device is not None:
