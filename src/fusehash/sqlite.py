@@ -48,6 +48,7 @@ class FileKind:
     unavailable: type[FusehashError]  # the file cannot be reached or written now; its content is unharmed
     corrupt: type[FusehashError]  # the file is damaged or foreign
     settings: tuple[str, ...] = ("synchronous=FULL",)  # of every connection, in addition to _SETTINGS
+    older: tuple[int, ...] = ()  # formats that are read too
 
 
 class Database:
@@ -226,7 +227,7 @@ def check_header(path: Path, kind: FileKind) -> None:
     magic, page_size, changes, pages, version, application, valid_for = _HEADER.unpack(header)
     if magic != b"SQLite format 3\0" or application != kind.application_id:
         raise kind.corrupt(f"{subject} is corrupt: it was not written by fusehash.")
-    if version != kind.format:
+    if version not in (kind.format, *kind.older):
         raise kind.corrupt(f"{subject} has format {version}; this fusehash reads format {kind.format}.")
     expected = pages * (65536 if page_size == 1 else page_size)
     if changes == valid_for and size < expected and not log_size(path):

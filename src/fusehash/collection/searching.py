@@ -39,6 +39,7 @@ from numpy.typing import NDArray
 
 from fusehash import bits
 from fusehash.bits import Codes
+from fusehash.collection.catalogue import Catalogue
 from fusehash.collection.encoding import FittedEncoder, Floats32, encoder_file, load_encoder
 from fusehash.collection.store import CollectionState
 from fusehash.collection.training import NEEDS_ITEMS, load_model, model_file
@@ -82,29 +83,36 @@ class Snapshot:
         name = self.state.model
         if not name:
             raise DataError(f"This collection cannot be searched yet: it {NEEDS_ITEMS}")
-        return self._load("model", model_file(self.folder, name), lambda: load_model(self.folder, name))
+        checksum = self.state.checksums.get("model")
+        return self._load("model", model_file(self.folder, name), lambda: load_model(self.folder, name, checksum))
 
     def encoder(self, view: str) -> FittedEncoder | None:
         name = self.state.encoder_names.get(view)
         if name is None:
             return None
-        return self._load(view, encoder_file(self.folder, view, name), lambda: load_encoder(self.folder, view, name))
+        path, checksum = encoder_file(self.folder, view, name), self.state.checksums.get(view)
+        return self._load(view, path, lambda: load_encoder(self.folder, view, name, checksum))
+
+    def catalogue(self, items: Database) -> Catalogue:
+        """The texts and labels of all items; those of an earlier moment are not read again."""
+        with items.reading() as database:
+            catalogue = self._loaded["catalogue"] = Catalogue.read(database, self._loaded.get("catalogue"))
+        return catalogue
 
     def words(self, items: Database) -> Words:
         """The words of all texts; those of an earlier moment are not split again."""
         with self._lock:
             revision, words = self._loaded.get("words", (-1, None))
             if revision != self.state.revision:
-                with items.reading() as database:
-                    rows = database.execute("SELECT id, text FROM item WHERE text IS NOT NULL ORDER BY id")
-                    words = Words.read(rows, words)
-                self._loaded["words"] = self.state.revision, words
+                catalogue = self.catalogue(items)
+                words = Words.read(catalogue.texts.items(), words)
+                self._loaded["words"] = catalogue.revision, words
             return words
 
     def successor(self, state: CollectionState, index: HammingIndex) -> Snapshot:
         """A later moment; what has not changed is not read again."""
-        names = {"words": "", "model": state.model, **state.encoder_names}
-        before = {"words": "", "model": self.state.model, **self.state.encoder_names}
+        names = {"words": "", "catalogue": "", "model": state.model, **state.encoder_names}
+        before = {"words": "", "catalogue": "", "model": self.state.model, **self.state.encoder_names}
         kept = {part: self._loaded[part] for part in names if part in self._loaded and before.get(part) == names[part]}
         return Snapshot(self.folder, state, index, kept, self._lock)
 
