@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fusehash import bits
+from fusehash import bits, trust
 from fusehash.collection import overview, store
 from fusehash.collection.changes import Plan, lock_of
 from fusehash.collection.generations import Generation, GenerationChange
-from fusehash.collection.items import Entry, Hit, Hits, Item, Report, check_items, storable_text
+from fusehash.collection.items import CollectionError, Entry, Hit, Hits, Item, Report, check_items, storable_text
 from fusehash.collection.searching import GoneError, Snapshot, WordScores
 from fusehash.collection.store import CollectionSettings, CollectionState, EncoderSettings, Totals
 from fusehash.collection.training import files_of
@@ -118,6 +118,7 @@ class Collection(AbstractContextManager["Collection"]):
         ParameterError, MissingPackageError
             If an encoder does not exist or is not installed, before the folder is made.
         """
+        trust.confirm_models(image_params, text_params)
         image = EncoderSettings(image_encoder, dict(image_params or {}))
         text = EncoderSettings(text_encoder, dict(text_params or {}))
         settings = CollectionSettings(n_bits, random_state, image, text)
@@ -245,11 +246,14 @@ class Collection(AbstractContextManager["Collection"]):
         measure : bool, default=True
             Train a second model without some pairs, to measure the quality on them (`generations`).
         """
+        trust.confirm_models(image_params, text_params)
         current = self.settings
         image = _changed(current.image, image_encoder, image_params)
         text = _changed(current.text, text_encoder, text_params)
         seed = current.random_state if random_state is None else random_state
         settings = CollectionSettings(current.n_bits if n_bits is None else n_bits, seed, image, text)
+        for encoder in (image, text):
+            trust.check_models(encoder.name, encoder.params, self.path, CollectionError)
         settings = settings.check("Collection.build_generation")
         with self._change(progress, self._building()) as change:
             writer = lock_of(self.path, "writer", BUILD_TIMEOUT)
@@ -387,7 +391,7 @@ class Collection(AbstractContextManager["Collection"]):
         with self._items.reading() as database:
             for row in store.read_rows(database, "WHERE id = ?", _sql_id(id)):
                 return store.read_item(row)
-            if id in self._now().index:
+            if database.execute("SELECT 1 FROM code WHERE id = ?", (_sql_id(id),)).fetchone():
                 raise DamageError("items are missing from it")
         raise DataError(f"Ids must be in the collection. Id {id} is not.")
 
@@ -395,8 +399,9 @@ class Collection(AbstractContextManager["Collection"]):
         """Items in order of id, all or those with a label."""
         integer().check("Collection.items", "offset", offset)
         integer(1).check("Collection.items", "limit", limit)
+        snapshot = self._now()
         with self._items.reading() as database:
-            catalogue = self._now().catalogue(self._items)
+            catalogue = snapshot.catalogue(database)
             ids = catalogue.ids if label is None else catalogue.with_label(storable_text(str(label)))
             items = store.items_by_id(database, ids[offset : offset + limit].tolist())
             if len(items) != len(ids[offset : offset + limit]):
@@ -405,7 +410,10 @@ class Collection(AbstractContextManager["Collection"]):
 
     def labels(self) -> dict[str, int]:
         """How many items have each label, most frequent first."""
-        counts = {name: len(ids) for name, ids in self._now().catalogue(self._items).by_label.items()}
+        snapshot = self._now()
+        with self._items.reading() as database:
+            by_label = snapshot.catalogue(database).by_label
+        counts = {name: len(ids) for name, ids in by_label.items()}
         return dict(sorted(counts.items(), key=lambda label: (-label[1], label[0])))
 
     def thumbnail(self, id: int) -> bytes | None:
@@ -439,7 +447,8 @@ class Collection(AbstractContextManager["Collection"]):
         integer(1).check("Collection.clusters", "count", count)
         snapshot = self._now()
         ids = snapshot.index.ids
-        words = overview.words_of(snapshot.catalogue(self._items), ids)
+        with self._items.reading() as database:
+            words = overview.words_of(snapshot.catalogue(database), ids)
         return overview.clusters(words, ids, snapshot.index.get(ids), snapshot.state.n_bits, count)
 
     def code_stats(self) -> dict[str, Any]:
@@ -477,7 +486,10 @@ class Collection(AbstractContextManager["Collection"]):
 
     def _totals(self) -> Totals:
         snapshot = self._now()
-        return snapshot.state.totals or snapshot.catalogue(self._items).totals
+        if snapshot.state.totals is not None:
+            return snapshot.state.totals
+        with self._items.reading() as database:
+            return snapshot.catalogue(database).totals
 
     def _attempt(self, work: Callable[[Snapshot], T]) -> T:
         """Do something with the current state, again if a writer has just replaced its files."""
@@ -507,7 +519,8 @@ class Collection(AbstractContextManager["Collection"]):
     def _allowed(self, snapshot: Snapshot, label: str | None) -> Ids | None:
         if label is None:
             return None
-        return snapshot.catalogue(self._items).with_label(storable_text(str(label)))
+        with self._items.reading() as database:
+            return snapshot.catalogue(database).with_label(storable_text(str(label)))
 
     def _describe(self, state: CollectionState, current: CollectionState) -> Generation:
         settings, files = self._created_with.at(state), files_of(self.path, state).values()

@@ -46,7 +46,7 @@ from fusehash.collection.training import NEEDS_ITEMS, load_model, model_file
 from fusehash.errors import DataError, FusehashError
 from fusehash.search import HammingIndex
 from fusehash.search.rows import Ids
-from fusehash.sqlite import Database
+from fusehash.sqlite import Connection, Database
 from fusehash.views import Floats
 
 if TYPE_CHECKING:
@@ -93,10 +93,9 @@ class Snapshot:
         path, checksum = encoder_file(self.folder, view, name), self.state.checksums.get(view)
         return self._load(view, path, lambda: load_encoder(self.folder, view, name, checksum))
 
-    def catalogue(self, items: Database) -> Catalogue:
+    def catalogue(self, database: Connection) -> Catalogue:
         """The texts and labels of all items; those of an earlier moment are not read again."""
-        with items.reading() as database:
-            catalogue = self._loaded["catalogue"] = Catalogue.read(database, self._loaded.get("catalogue"))
+        catalogue = self._loaded["catalogue"] = Catalogue.read(database, self._loaded.get("catalogue"))
         return catalogue
 
     def words(self, items: Database) -> Words:
@@ -104,7 +103,8 @@ class Snapshot:
         with self._lock:
             revision, words = self._loaded.get("words", (-1, None))
             if revision != self.state.revision:
-                catalogue = self.catalogue(items)
+                with items.reading() as database:
+                    catalogue = self.catalogue(database)
                 words = Words.read(catalogue.texts.items(), words)
                 self._loaded["words"] = catalogue.revision, words
             return words

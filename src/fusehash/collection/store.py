@@ -96,6 +96,14 @@ class EncoderSettings:
     name: str
     params: dict[str, Any] = field(default_factory=dict)
 
+    def located(self) -> EncoderSettings:
+        """With absolute paths of model files, the only ones that may be read from a collection later."""
+        params = dict(self.params)
+        for name in trust.MODEL_PARAMS.get(self.name, ()):
+            if isinstance(params.get(name), str) and Path(params[name]).exists():
+                params[name] = str(Path(params[name]).absolute())
+        return replace(self, params=params)
+
 
 @dataclass(frozen=True)
 class CollectionSettings:
@@ -132,7 +140,7 @@ class CollectionSettings:
                 json.dumps(encoder.params)
             except TypeError:
                 raise ParameterError(owner, f"{view}_params", "made of JSON values", encoder.params) from None
-        return replace(self, n_bits=n_bits, random_state=seed)
+        return replace(self, n_bits=n_bits, random_state=seed, image=self.image.located(), text=self.text.located())
 
 
 def create_folder(target: Path, settings: CollectionSettings) -> None:
