@@ -1,4 +1,4 @@
-"""The catalogue of a collection: ids, texts and labels of all items, checked, for word searches, labels and lists.
+"""The catalogue: ids, texts and labels of all items, checked, for word searches, labels and lists.
 
 Once there is one, the next reads no more than the ids and checksums of all items, and the items that have changed.
 """
@@ -39,7 +39,7 @@ class Catalogue:
         texts: dict[int, str] = {}
         labels: dict[int, tuple[str, ...]] = {}
         if before is None or state.totals is None:
-            rows = list(store.read_rows(database))
+            rows = store.read_rows(database)
             ids, checksums = _columns((row[0], row[-1]) for row in rows)
         else:
             ids, checksums = _columns(database.execute("SELECT id, checksum FROM item ORDER BY id"))
@@ -47,7 +47,7 @@ class Catalogue:
             same, others = set(ids[is_same].tolist()), ids[~is_same].tolist()
             texts = {id: text for id, text in before.texts.items() if id in same}
             labels = {id: names for id, names in before.labels.items() if id in same}
-            rows = list(store.rows_by_id(database, others))
+            rows = store.rows_by_id(database, others)
             if [(row[0], row[-1]) for row in rows] != list(zip(others, checksums[~is_same].tolist(), strict=True)):
                 raise DamageError("items are missing from it or damaged")
         totals = state.totals or Totals().changed([], rows)

@@ -344,7 +344,7 @@ class Collection(AbstractContextManager["Collection"]):
                 words=words,
             )
             with self._items.reading() as database:
-                items = store.items_by_id(database, ids.tolist())
+                items = snapshot.items(database, ids.tolist())
                 if len(items) < len(ids) and CollectionState.read(database).revision == snapshot.state.revision:
                     raise DamageError("items are missing from it")
             rows = zip(ids.tolist(), distances.tolist(), scores.tolist(), codes, strict=True)
@@ -403,8 +403,9 @@ class Collection(AbstractContextManager["Collection"]):
         with self._items.reading() as database:
             catalogue = snapshot.catalogue(database)
             ids = catalogue.ids if label is None else catalogue.with_label(storable_text(str(label)))
-            items = store.items_by_id(database, ids[offset : offset + limit].tolist())
-            if len(items) != len(ids[offset : offset + limit]):
+            page = ids[offset : offset + limit].tolist()
+            items = snapshot.items(database, page)
+            if len(items) != len(page):
                 raise DamageError("items are missing from it")
         return list(items.values())
 

@@ -28,7 +28,7 @@ import sys
 import threading
 import unicodedata
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -39,8 +39,10 @@ from numpy.typing import NDArray
 
 from fusehash import bits
 from fusehash.bits import Codes
+from fusehash.collection import store
 from fusehash.collection.catalogue import Catalogue
 from fusehash.collection.encoding import FittedEncoder, Floats32, encoder_file, load_encoder
+from fusehash.collection.items import Item
 from fusehash.collection.store import CollectionState
 from fusehash.collection.training import NEEDS_ITEMS, load_model, model_file
 from fusehash.errors import DataError, FusehashError
@@ -52,6 +54,7 @@ from fusehash.views import Floats
 if TYPE_CHECKING:
     from fusehash.hashers.base import CrossModalHasher
 
+CACHED_ITEMS = 20_000  # that a snapshot keeps in memory
 CANDIDATES_PER_RESULT, EXTRA_CANDIDATES = 4, 64  # that reranking looks at
 WORDS_WEIGHT = 2.0  # of the words of a text, relative to its code
 VERBATIM = 1.0 - 1e-5  # exactly the words of the query, up to rounding
@@ -76,6 +79,7 @@ class Snapshot:
     index: HammingIndex
     _loaded: dict[str, Any] = field(default_factory=dict)
     _lock: Any = field(default_factory=threading.RLock)
+    _items: dict[int, Item] = field(default_factory=dict)
 
     @property
     def model(self) -> CrossModalHasher:
@@ -97,6 +101,14 @@ class Snapshot:
         """The texts and labels of all items; those of an earlier moment are not read again."""
         catalogue = self._loaded["catalogue"] = Catalogue.read(database, self._loaded.get("catalogue"))
         return catalogue
+
+    def items(self, database: Connection, ids: Sequence[int]) -> dict[int, Item]:
+        """Those of some items that exist; they are read and checked once."""
+        if len(self._items) > CACHED_ITEMS:
+            self._items.clear()
+        if new := [id for id in ids if id not in self._items]:
+            self._items.update(store.items_by_id(database, new))
+        return {id: self._items[id] for id in ids if id in self._items}
 
     def words(self, items: Database) -> Words:
         """The words of all texts; those of an earlier moment are not split again."""

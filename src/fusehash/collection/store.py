@@ -27,8 +27,9 @@ import re
 import secrets
 import shutil
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import lru_cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -352,7 +353,7 @@ def upgrade(
             return
         state = CollectionState.read(database)
         read_codes(database, state)
-        rows = list(read_rows(database))
+        rows = read_rows(database)
         database.execute("ALTER TABLE item ADD COLUMN checksum INTEGER")
         database.executemany("UPDATE item SET checksum = ? WHERE id = ?", ((row[-1], row[0]) for row in rows))
         database.execute("ALTER TABLE thumbnail ADD COLUMN checksum INTEGER")
@@ -433,17 +434,19 @@ def digest_of(codes: Iterable[tuple[int, bytes]]) -> int:
     return sum(zlib.crc32(code, id & 0xFFFFFFFF) for id, code in codes) & _DIGEST
 
 
-def read_rows(database: Connection, condition: str = "ORDER BY id", *values: object) -> Iterator[Row]:
+def read_rows(database: Connection, condition: str = "ORDER BY id", *values: object) -> list[Row]:
     """Items as tuples of all columns, checked; `condition` is the end of the query."""
-    for row in database.execute(f"SELECT * FROM item {condition}", values):
-        content = row[: len(_NAMES)]
-        checksum = zlib.crc32(ascii(content).encode())
-        if tuple(map(type, content)) not in _TYPES or (len(row) > len(_NAMES) and row[-1] != checksum):
+    rows: list[Row] = database.execute(f"SELECT * FROM item {condition}", values).fetchall()
+    if rows and len(rows[0]) == len(_NAMES):  # format 1
+        rows = [_with_checksum(row) for row in rows]
+    for row in rows:
+        content = row[:-1]
+        if zlib.crc32(ascii(content).encode()) != row[-1] or tuple(map(type, content)) not in _TYPES:
             raise DamageError(f"item {row[0]!r} is damaged")
-        yield (*content, checksum)
+    return rows
 
 
-def rows_by_id(database: Connection, ids: Iterable[int]) -> Iterator[Row]:
+def rows_by_id(database: Connection, ids: Iterable[int]) -> list[Row]:
     """Those of some items that exist, in one query."""
     return read_rows(database, "WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id", json.dumps(list(ids)))
 
@@ -496,7 +499,7 @@ def _exchange(database: Connection, state: CollectionState, ids: Iterable[int], 
     """Remove the items of some ids, which must exist, and write others."""
     assert state.totals is not None
     listed = list(ids)
-    gone = list(rows_by_id(database, listed))
+    gone = rows_by_id(database, listed)
     if len(gone) != len(listed):
         raise DamageError("items are missing from it")
     database.executemany("DELETE FROM item WHERE id = ?", ((id,) for id in listed))
@@ -509,6 +512,7 @@ def columns_of_file(entry: Entry) -> dict[str, object]:
     return {"path": _path(entry), "size": entry.size, "mtime": entry.mtime, "built": int(entry.built)}
 
 
+@lru_cache(maxsize=4096)
 def labels_of(text: str) -> tuple[str, ...]:
     """The labels of an item from the JSON in its row."""
     try:
