@@ -61,6 +61,7 @@ class FileKind:
     settings: tuple[str, ...] = ("synchronous=FULL",)  # of every connection, in addition to _SETTINGS
     may_be_link: bool = True  # False for a file inside a folder of data
     may_vanish: bool = False  # True for a cache, which may be deleted or replaced while it is open
+    older: tuple[int, ...] = ()  # formats that are read too
 
 
 class Database:
@@ -333,7 +334,7 @@ def _check_header(file: HeldFile, path: Path, kind: FileKind) -> None:
         magic, page_size, changes, pages, version, application, valid_for = _HEADER.unpack(header)
         if magic != b"SQLite format 3\0" or application != kind.application_id:
             raise kind.corrupt(f"{subject} is corrupt: it was not written by fusehash.")
-        if version != kind.format:
+        if version not in (kind.format, *kind.older):
             raise kind.corrupt(f"{subject} has format {version}; this fusehash reads format {kind.format}.")
         expected = pages * (65536 if page_size == 1 else page_size)
         if changes != valid_for or size >= expected or log_size(path):

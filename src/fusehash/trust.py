@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -17,6 +19,10 @@ from fusehash.errors import DataError, FusehashError
 MAX_DOCUMENT_BYTES = 1 << 24  # of JSON or YAML
 MAX_DEPTH = 64  # of nested lists and objects in a document
 MAX_EXPANSION = 1100  # bytes that one byte of a compressed file may become; deflate reaches 1032
+MODEL_PARAMS = {"onnx": ("path", "tokenizer"), "clip": ("model", "pretrained")}  # of encoders: names of other files
+TRUSTED_MODELS = "FUSEHASH_TRUSTED_MODELS"  # environment variable: models that the user confirms, separated by commas
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
+_confirmed: set[str] = set()
 
 
 def open_file(
@@ -85,3 +91,34 @@ def check_depth(document: Any, subject: str, error: type[FusehashError] = DataEr
             elif isinstance(value, list | tuple):
                 inner.extend(value)
         level = inner
+
+
+def confirm_models(*params: Mapping[str, Any] | None) -> None:
+    """Trust the models that the user himself has named as parameters of encoders, in this process."""
+    _confirmed.update(str(value) for each in params for value in (each or {}).values())
+
+
+def check_models(encoder: str, params: Mapping[str, Any], folder: Path, error: type[FusehashError] = DataError) -> None:
+    """Raise unless the models that an encoder in a folder of data names may be loaded.
+
+    These are: a plain name, which only the list of a library can resolve; a file of this machine by its absolute path,
+    if it did not come with the folder; and what the user has confirmed.
+    """
+    confirmed = {"", *_confirmed, *os.environ.get(TRUSTED_MODELS, "").split(",")}
+    for param in MODEL_PARAMS.get(encoder, ()):
+        name = str(params.get(param) or "")
+        if name not in confirmed and not _is_harmless(name, folder):
+            raise error(
+                f"The encoder {encoder!r} of {folder} names the model {name!r}, which data may not choose. "
+                f"If you trust it, set {TRUSTED_MODELS} to this name."
+            )
+
+
+def _is_harmless(name: str, folder: Path) -> bool:
+    path = Path(name)
+    try:
+        if _PLAIN_NAME.fullmatch(name):
+            return not path.exists()
+        return path.is_absolute() and not path.resolve().is_relative_to(folder.resolve())
+    except (OSError, ValueError, RuntimeError):  # a name too long, a zero byte or a circle of links
+        return False

@@ -269,7 +269,7 @@ def test_a_collection_that_is_damaged_while_it_is_served(
         answer = client.get(address)
         assert (answer.status_code, error_of(answer)) == (503, "damaged")
         assert str(own_collection.path) not in answer.text
-    assert "must be an intact" in caplog.text
+    assert "is damaged; a reindex makes it again" in caplog.text
     assert file.name in caplog.text
     assert "Traceback" not in caplog.text
 

@@ -68,7 +68,9 @@ def check_codes(path: Path) -> None:
         with collection._items.reading() as database:
             for kept in store.kept_states(database):
                 generations._read_codes(database, kept)  # raises if codes are missing or damaged
-                assert all(file.exists() for file in files_of(path, kept)), f"generation {kept.generation} lacks a file"
+                assert all(file.exists() for file in files_of(path, kept).values()), (
+                    f"generation {kept.generation} lacks a file"
+                )
         state, entries = collection._now().state, list(collection._stored().values())
         if not state.model:
             return

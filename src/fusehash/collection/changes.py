@@ -97,6 +97,7 @@ class ItemChange:
         self.features = FeatureCache(items.path.parent / "features.db")
         self._folder, self._items, self._progress = items.path.parent, items, progress
         self._encoder = ItemEncoder(items, self.features, progress)
+        store.upgrade(items, settings, lambda state: training.file_checksums(self._folder, state))
         with items.reading() as database:
             self.state = CollectionState.read(database)
         self._settings = settings.at(self.state)
@@ -134,6 +135,7 @@ class ItemChange:
 
     def _learn(self, entries: Sequence[Entry], must_train: bool, *, fit_images: bool = False) -> Learned:
         """Encoders and a model of all entries; an empty result and a note if nothing can be learned."""
+        training.remove_damaged(self._folder, self.state)
         encoders: Encoders = {}
         for view in VIEWS:
             try:
@@ -160,13 +162,17 @@ class ItemChange:
         count = min(sum(entry.wants_image for entry in entries), FIT_IMAGES)
         if self.state.image_encoder and 2 * self.state.images_fitted >= count:
             with contextlib.suppress(FusehashError, OSError):
-                fitted = load_encoder(self._folder, "image", self.state.image_encoder)
+                fitted = self._load_encoder(self.state, "image")
                 return replace(fitted, count=self.state.images_fitted)
         return None
 
     def _load(self, state: CollectionState) -> Learned:
-        encoders = {view: load_encoder(self._folder, view, name) for view, name in state.encoder_names.items()}
-        return Learned(encoders, state.model, load_model(self._folder, state.model) if state.model else None)
+        encoders = {view: self._load_encoder(state, view) for view in state.encoder_names}
+        checksum = state.checksums.get("model")
+        return Learned(encoders, state.model, load_model(self._folder, state.model, checksum) if state.model else None)
+
+    def _load_encoder(self, state: CollectionState, view: str) -> FittedEncoder:
+        return load_encoder(self._folder, view, state.encoder_names[view], state.checksums.get(view))
 
     def _codes(self, entries: Sequence[Entry], learned: Learned) -> list[bytes | None]:
         if learned.model is None or not entries:
@@ -207,18 +213,21 @@ class ItemChange:
         for entry, code in codes:
             entry.trained = is_new and code is not None
         with self._writing() as database:
-            store.remove(database, plan.removed)
-            store.write_entries(database, [*plan.changed, *plan.new])
-            store.touch(database, plan.touched)
+            state = store.remove(database, self.state, plan.removed)
+            state = store.write_entries(database, state, [*plan.changed, *plan.new])
+            files = {entry.id: store.columns_of_file(entry) for entry in plan.touched if entry.id is not None}
+            state = store.amend(database, state, files)
             written = {entry.id: code for entry, code in codes if entry.id and code}
             gone = {*plan.removed, *(entry.id for entry, _ in codes if entry.id is not None)}
-            state = store.write_codes(database, self.state, gone, written)
+            state = store.write_codes(database, state, gone, written)
             if is_new:
-                database.execute("UPDATE item SET trained = EXISTS (SELECT 1 FROM code WHERE code.id = item.id)")
+                has_code = "EXISTS (SELECT 1 FROM code WHERE code.id = item.id)"
+                rows = database.execute(f"SELECT id, {has_code} FROM item WHERE trained IS NOT {has_code}").fetchall()
+                state = store.amend(database, state, {id: {"trained": trained} for id, trained in rows})
                 # Codes of another model are another generation, so that stored query codes are not mixed up.
                 is_other = state.model not in ("", learned.model_name)
                 generation = state.newest + 1 if is_other else state.generation
-                state = describe(state, learned, generation=generation, newest=max(state.newest, generation))
+                state = self._describe(state, learned, generation=generation, newest=max(state.newest, generation))
             state.write(database)
             if is_new or plan.removed:
                 used = "SELECT image FROM item WHERE image IS NOT NULL"
@@ -239,7 +248,7 @@ class ItemChange:
     def _remove_unused_files(self) -> None:
         with self._items.reading() as database:
             states = [self.state, *store.kept_states(database)]
-        used = {path.name for state in states for path in files_of(self._folder, state)}
+        used = {path.name for state in states for path in files_of(self._folder, state).values()}
         self._items.check_place()  # never delete in another folder
         for pattern in ("model-*.safetensors", "image-*.encoder", "text-*.encoder", ".model-*", ".image-*", ".text-*"):
             for path in self._folder.glob(pattern):
@@ -248,11 +257,12 @@ class ItemChange:
                         path.unlink()
         self.features.keep_only({name for state in states for name in (state.image_encoder, state.text_encoder)})
 
-
-def describe(state: CollectionState, learned: Learned, **others: object) -> CollectionState:
-    made = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    values: dict[str, object] = {"model": learned.model_name, "made": made, "quality": None}
-    for view in VIEWS:
-        values[f"{view}_encoder"] = learned.encoders[view].fingerprint if view in learned.encoders else ""
-    values["images_fitted"] = learned.encoders["image"].count if "image" in learned.encoders else 0
-    return replace(state, **{**values, **others})  # type: ignore[arg-type]
+    def _describe(self, state: CollectionState, learned: Learned, **others: object) -> CollectionState:
+        """The state with what was learned."""
+        made = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        values: dict[str, object] = {"model": learned.model_name, "made": made, "quality": None}
+        for view in VIEWS:
+            values[f"{view}_encoder"] = learned.encoders[view].fingerprint if view in learned.encoders else ""
+        values["images_fitted"] = learned.encoders["image"].count if "image" in learned.encoders else 0
+        state = replace(state, **{**values, **others})  # type: ignore[arg-type]
+        return replace(state, checksums=training.file_checksums(self._folder, state))

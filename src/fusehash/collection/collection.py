@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fusehash import bits
+from fusehash import bits, trust
 from fusehash.collection import overview, store
 from fusehash.collection.changes import Plan, lock_of
 from fusehash.collection.generations import Generation, GenerationChange
 from fusehash.collection.items import CollectionError, Entry, Hit, Hits, Item, Report, check_items, storable_text
 from fusehash.collection.searching import GoneError, Snapshot, WordScores
-from fusehash.collection.store import CollectionSettings, CollectionState, EncoderSettings
+from fusehash.collection.store import CollectionSettings, CollectionState, EncoderSettings, Totals
 from fusehash.collection.training import files_of
 from fusehash.datasets.folders import NewItem
 from fusehash.errors import DataError, ParameterError
@@ -118,6 +118,7 @@ class Collection(AbstractContextManager["Collection"]):
         ParameterError, MissingPackageError
             If an encoder does not exist or is not installed, before the folder is made.
         """
+        trust.confirm_models(image_params, text_params)
         image = EncoderSettings(image_encoder, dict(image_params or {}))
         text = EncoderSettings(text_encoder, dict(text_params or {}))
         settings = CollectionSettings(n_bits, random_state, image, text)
@@ -245,11 +246,14 @@ class Collection(AbstractContextManager["Collection"]):
         measure : bool, default=True
             Train a second model without some pairs, to measure the quality on them (`generations`).
         """
+        trust.confirm_models(image_params, text_params)
         current = self.settings
         image = _changed(current.image, image_encoder, image_params)
         text = _changed(current.text, text_encoder, text_params)
         seed = current.random_state if random_state is None else random_state
         settings = CollectionSettings(current.n_bits if n_bits is None else n_bits, seed, image, text)
+        for encoder in (image, text):
+            trust.check_models(encoder.name, encoder.params, self.path, CollectionError)
         settings = settings.check("Collection.build_generation")
         with self._change(progress, self._building()) as change:
             writer = lock_of(self.path, "writer", BUILD_TIMEOUT)
@@ -333,10 +337,16 @@ class Collection(AbstractContextManager["Collection"]):
             else:
                 query, words = _signs(snapshot, like, code), None
             ids, distances, scores, codes = snapshot.rank(
-                query, k + (like is not None), allowed=self._allowed(label), rerank=rerank and by_content, words=words
+                query,
+                k + (like is not None),
+                allowed=self._allowed(snapshot, label),
+                rerank=rerank and by_content,
+                words=words,
             )
             with self._items.reading() as database:
-                items = store.items_by_id(database, ids.tolist())
+                items = snapshot.items(database, ids.tolist())
+                if len(items) < len(ids) and CollectionState.read(database).revision == snapshot.state.revision:
+                    raise DamageError("items are missing from it")
             rows = zip(ids.tolist(), distances.tolist(), scores.tolist(), codes, strict=True)
             hits = Hits(
                 Hit(id, distance, score, items[id], packed.tobytes())
@@ -374,46 +384,54 @@ class Collection(AbstractContextManager["Collection"]):
         return self._now().state.generation
 
     def __len__(self) -> int:
-        with self._items.reading() as database:
-            return int(database.execute("SELECT count(*) FROM item").fetchone()[0])
+        return self._totals().items
 
     def item(self, id: int) -> Item:
         """One item; an unknown id raises DataError."""
         with self._items.reading() as database:
-            items = store.read_items(database, "WHERE id = ?", _sql_id(id))
-        if not items:
-            raise DataError(f"Ids must be in the collection. Id {id} is not.")
-        return items[0]
+            for row in store.read_rows(database, "WHERE id = ?", _sql_id(id)):
+                return store.read_item(row)
+            if database.execute("SELECT 1 FROM code WHERE id = ?", (_sql_id(id),)).fetchone():
+                raise DamageError("items are missing from it")
+        raise DataError(f"Ids must be in the collection. Id {id} is not.")
 
     def items(self, offset: int = 0, limit: int = 100, label: str | None = None) -> list[Item]:
         """Items in order of id, all or those with a label."""
         integer().check("Collection.items", "offset", offset)
         integer(1).check("Collection.items", "limit", limit)
-        labeled = "" if label is None else "WHERE id IN (SELECT id FROM label WHERE name = ?) "
-        values: list[object] = [] if label is None else [storable_text(str(label))]
-        values += [min(limit, HIGHEST), min(offset, HIGHEST)]
+        snapshot = self._now()
         with self._items.reading() as database:
-            return store.read_items(database, f"{labeled}ORDER BY id LIMIT ? OFFSET ?", *values)
+            catalogue = snapshot.catalogue(database)
+            ids = catalogue.ids if label is None else catalogue.with_label(storable_text(str(label)))
+            page = ids[offset : offset + limit].tolist()
+            items = snapshot.items(database, page)
+            if len(items) != len(page):
+                raise DamageError("items are missing from it")
+        return list(items.values())
 
     def labels(self) -> dict[str, int]:
         """How many items have each label, most frequent first."""
+        snapshot = self._now()
         with self._items.reading() as database:
-            query = "SELECT name, count(*) FROM label GROUP BY name ORDER BY count(*) DESC, name"
-            return dict(database.execute(query).fetchall())
+            by_label = snapshot.catalogue(database).by_label
+        counts = {name: len(ids) for name, ids in by_label.items()}
+        return dict(sorted(counts.items(), key=lambda label: (-label[1], label[0])))
 
     def thumbnail(self, id: int) -> bytes | None:
         """A small JPEG of an item's image, or None."""
         with self._items.reading() as database:
-            query = "SELECT jpeg FROM thumbnail WHERE image = (SELECT image FROM item WHERE id = ?)"
-            row = database.execute(query, (_sql_id(id),)).fetchone()
-        return None if row is None else bytes(row[0])
+            images = [row[4] for row in store.read_rows(database, "WHERE id = ?", _sql_id(id))]
+            if images in ([], [None]):
+                return None
+            thumbnail = store.read_thumbnail(database, images[0])
+            if thumbnail is None:
+                raise DamageError("thumbnails are missing from it")
+        return thumbnail[2]
 
     def stats(self) -> dict[str, Any]:
         """What the collection holds, and whether a reindex is recommended."""
         state = self._now().state
         settings = self._created_with.at(state)
-        with self._items.reading() as database:
-            counts = overview.counts(database, trained=bool(state.model))
         return {
             "path": str(self.path),
             "n_bits": state.n_bits,
@@ -422,7 +440,7 @@ class Collection(AbstractContextManager["Collection"]):
             "image_encoder": settings.image.name,
             "text_encoder": settings.text.name,
             "bytes": self._bytes(),
-            **counts,
+            **overview.counts(self._totals(), trained=bool(state.model)),
         }
 
     def clusters(self, count: int = 12) -> list[dict[str, Any]]:
@@ -431,7 +449,7 @@ class Collection(AbstractContextManager["Collection"]):
         snapshot = self._now()
         ids = snapshot.index.ids
         with self._items.reading() as database:
-            words = overview.words_of(database, ids)
+            words = overview.words_of(snapshot.catalogue(database), ids)
         return overview.clusters(words, ids, snapshot.index.get(ids), snapshot.state.n_bits, count)
 
     def code_stats(self) -> dict[str, Any]:
@@ -467,6 +485,13 @@ class Collection(AbstractContextManager["Collection"]):
             assert self._snapshot is not None
             return self._snapshot
 
+    def _totals(self) -> Totals:
+        snapshot = self._now()
+        if snapshot.state.totals is not None:
+            return snapshot.state.totals
+        with self._items.reading() as database:
+            return snapshot.catalogue(database).totals
+
     def _attempt(self, work: Callable[[Snapshot], T]) -> T:
         """Do something with the current state, again if a writer has just replaced its files."""
         for _ in range(_ATTEMPTS):
@@ -494,15 +519,14 @@ class Collection(AbstractContextManager["Collection"]):
         # The encoder may not keep a word that only one text has.
         return snapshot.project("text", text.strip(), must_know=words is None), words
 
-    def _allowed(self, label: str | None) -> Ids | None:
+    def _allowed(self, snapshot: Snapshot, label: str | None) -> Ids | None:
         if label is None:
             return None
         with self._items.reading() as database:
-            rows = database.execute("SELECT id FROM label WHERE name = ?", (storable_text(str(label)),)).fetchall()
-        return np.array([id for (id,) in rows], np.int64)
+            return snapshot.catalogue(database).with_label(storable_text(str(label)))
 
     def _describe(self, state: CollectionState, current: CollectionState) -> Generation:
-        settings, files = self._created_with.at(state), files_of(self.path, state)
+        settings, files = self._created_with.at(state), files_of(self.path, state).values()
         shared = {name: getattr(state, name) for name in ("made", "codes", "n_bits", "quality")}
         return Generation(
             number=state.generation,

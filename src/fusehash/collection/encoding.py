@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,7 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fusehash import extras, sqlite
+from fusehash import extras, sqlite, trust
+from fusehash.collection import store
 from fusehash.collection.items import CollectionError, CorruptCollectionError, Entry, UnreadableError
 from fusehash.collection.store import EncoderSettings
 from fusehash.errors import FusehashError
@@ -34,9 +36,11 @@ QUERY_CONTENTS = 500  # contents per SQL query
 FEATURES = sqlite.FileKind(
     name=lambda path: f"The feature cache {path}",
     application_id=0x46484645,  # "FHFE"
-    format=1,
+    format=2,
+    older=(1,),
     schema=(
-        "CREATE TABLE feature (number INTEGER PRIMARY KEY, encoder TEXT NOT NULL, content BLOB NOT NULL, row BLOB)",
+        "CREATE TABLE feature (number INTEGER PRIMARY KEY, encoder TEXT NOT NULL, content BLOB NOT NULL, row BLOB, "
+        "checksum INTEGER)",
         "CREATE UNIQUE INDEX by_content ON feature (encoder, content)",
     ),
     unavailable=CollectionError,
@@ -79,16 +83,38 @@ def encoder_file(folder: Path, view: str, name: str) -> Path:
     return folder / f"{view}-{name}.encoder"
 
 
-def load_encoder(folder: Path, view: str, name: str) -> FittedEncoder:
+def load_encoder(folder: Path, view: str, name: str, checksum: int | None = None) -> FittedEncoder:
+    """An encoder of a collection; damage raises if its checksum is known."""
     from fusehash import encoders
 
-    return FittedEncoder(name, encoders.load(encoder_file(folder, view, name)))
+    path = encoder_file(folder, view, name)
+    check_file(path, checksum)
+    encoder = encoders.load(path)
+    trust.check_models(encoder.name, vars(encoder), folder, CollectionError)
+    return FittedEncoder(name, encoder)
+
+
+def file_checksum(path: Path) -> int:
+    """The CRC-32 of a file in the folder of a collection, which must be no link."""
+    checksum = 0
+    with trust.open_file(path, f"The file {path}", CollectionError, follow_links=False) as file:
+        while part := file.read(1 << 20):
+            checksum = zlib.crc32(part, checksum)
+    return checksum
+
+
+def check_file(path: Path, checksum: int | None) -> None:
+    """Raise if a model or encoder is not the file that the collection has written."""
+    if file_checksum(path) != checksum and checksum is not None:
+        collection = f"The collection {path.parent}"
+        raise CorruptCollectionError(f"{collection} is corrupt: {path.name} is damaged; a reindex makes it again.")
 
 
 class FeatureCache:
     """features.db: (encoder, content) -> features, or nothing if the encoder cannot read the content.
 
-    Only writers use it. It may be deleted at any time. Every batch is committed by itself.
+    Only writers use it. It may be deleted at any time. Every batch is committed by itself. Features whose checksum is
+    wrong are made again.
     """
 
     def __init__(self, path: Path) -> None:
@@ -98,19 +124,27 @@ class FeatureCache:
     def missing(self, encoder: str, contents: Iterable[bytes]) -> set[bytes]:
         """The contents that the encoder has not encoded yet."""
         asked = set(contents)
-        return asked - self._rows(encoder, asked, "content, NULL").keys()
+        try:
+            return asked - self._rows(encoder, asked).keys()
+        except CorruptCollectionError:
+            self._recreate()
+            return asked
 
     def put(self, encoder: str, contents: Sequence[bytes], rows: Floats32) -> None:
         """Store the features of one batch; a row of NaN is content that cannot be read."""
         blobs = [np.ascontiguousarray(row, "<f4").tobytes() if np.isfinite(row).all() else None for row in rows]
-        values = [(encoder, content, blob) for content, blob in zip(contents, blobs, strict=True)]
-        with self._open().writing() as database:
-            database.executemany("INSERT OR REPLACE INTO feature VALUES (NULL, ?, ?, ?)", values)
+        values = [
+            (encoder, content, blob, _feature_checksum(encoder, content, blob))
+            for content, blob in zip(contents, blobs, strict=True)
+        ]
+        with self._emptied_if_damaged(), self._open().writing() as database:
+            database.executemany("INSERT OR REPLACE INTO feature VALUES (NULL, ?, ?, ?, ?)", values)
 
     def matrix(self, encoder: str, contents: Sequence[bytes | None], width: int) -> Floats32:
         """One row of features per content; NaN without content or features."""
         matrix = np.full((len(contents), width), np.nan, dtype=np.float32)
-        rows = self._rows(encoder, {content for content in contents if content is not None}, "content, row")
+        with self._emptied_if_damaged():
+            rows = self._rows(encoder, {content for content in contents if content is not None})
         for i, content in enumerate(contents):
             blob = None if content is None else rows.get(content)
             if blob is not None and len(blob) == 4 * width:
@@ -128,32 +162,57 @@ class FeatureCache:
             self._database.close()
             self._database = None
 
-    def _rows(self, encoder: str, contents: set[bytes], columns: str) -> dict[bytes, bytes | None]:
+    def _rows(self, encoder: str, contents: set[bytes]) -> dict[bytes, bytes | None]:
+        """Features by content, without those whose checksum is wrong."""
         asked, rows = sorted(contents), {}
-        try:
-            with self._open().reading() as database:
-                for start in range(0, len(asked), QUERY_CONTENTS):
-                    part = asked[start : start + QUERY_CONTENTS]
-                    marks = ", ".join("?" * len(part))
-                    query = f"SELECT {columns} FROM feature WHERE encoder = ? AND content IN ({marks})"
-                    rows.update(dict(database.execute(query, (encoder, *part)).fetchall()))
-        except CorruptCollectionError:
-            self._recreate()
-            return {}
+        with self._open().reading() as database:
+            for start in range(0, len(asked), QUERY_CONTENTS):
+                part = asked[start : start + QUERY_CONTENTS]
+                marks = ", ".join("?" * len(part))
+                query = f"SELECT content, row, checksum FROM feature WHERE encoder = ? AND content IN ({marks})"
+                for content, row, checksum in database.execute(query, (encoder, *part)):
+                    is_row = isinstance(content, bytes) and isinstance(row, bytes | None)
+                    if is_row and _feature_checksum(encoder, content, row) == checksum:
+                        rows[content] = row
         return rows
+
+    @contextlib.contextmanager
+    def _emptied_if_damaged(self) -> Iterator[None]:
+        """Once features are relied on, damage ends the call: an empty cache would give other codes."""
+        try:
+            yield
+        except CorruptCollectionError as error:
+            self._recreate()
+            raise CollectionError(f"{self._path} was damaged and has been emptied; try again.") from error
 
     def _open(self) -> Database:
         """The open file; a missing or damaged one is made again, since nothing in it is the only copy."""
         if self._database is not None:
             return self._database
-        if self._path.exists():
+        if self._path.exists() and not self._path.is_symlink():
             with contextlib.suppress(CorruptCollectionError):
                 self._database = Database(self._path, FEATURES)
+                self._upgrade(self._database)
                 with self._database.reading() as database:
                     tables = {sql for (sql,) in database.execute("SELECT sql FROM sqlite_master")}
                 if tables == set(FEATURES.schema):
                     return self._database
         return self._recreate()
+
+    def _upgrade(self, features: Database) -> None:
+        """Add the checksums that format 1 does not have."""
+        with features.reading() as database:
+            (version,) = database.execute("PRAGMA user_version").fetchone()
+        if version == FEATURES.format:
+            return
+        with features.writing() as database:
+            if (version,) == database.execute("PRAGMA user_version").fetchone():  # no other process was faster
+                database.execute("ALTER TABLE feature ADD COLUMN checksum INTEGER")
+                for (number,) in database.execute("SELECT number FROM feature").fetchall():
+                    query = "SELECT encoder, content, row FROM feature WHERE number = ?"
+                    checksum = _feature_checksum(*database.execute(query, (number,)).fetchone())
+                    database.execute("UPDATE feature SET checksum = ? WHERE number = ?", (checksum, number))
+                database.execute(f"PRAGMA user_version = {FEATURES.format}")
 
     def _recreate(self) -> Database:
         self.close()
@@ -165,6 +224,10 @@ class FeatureCache:
         sqlite.create(self._path, FEATURES)
         self._database = Database(self._path, FEATURES)
         return self._database
+
+
+def _feature_checksum(encoder: str, content: bytes, row: bytes | None) -> int:
+    return zlib.crc32(row or b"", zlib.crc32(ascii((encoder, content, row is None)).encode()))
 
 
 class ItemEncoder:
@@ -183,6 +246,7 @@ class ItemEncoder:
             return None
         name = fingerprint(view, settings.name, settings.params, *(content for content, _ in sources))
         path = encoder_file(self._folder, view, name)
+        trust.check_models(settings.name, settings.params, self._folder, CollectionError)
         if path.exists():
             with contextlib.suppress(FusehashError):  # a damaged file is made again
                 return FittedEncoder(name, encoders.load(path), len(sources))
@@ -260,21 +324,21 @@ class ItemEncoder:
                 return None
         entry.image, entry.size, entry.mtime = before
         with self._items.reading() as database:
-            row = database.execute("SELECT jpeg FROM thumbnail WHERE image = ?", (entry.image,)).fetchone()
-        return None if row is None else bytes(row[0])
+            thumbnail = store.read_thumbnail(database, entry.image)
+        return None if thumbnail is None else thumbnail[2]
 
     def _make_thumbnails(self, batch: list[tuple[Entry, bytes]]) -> None:
         """Store missing thumbnails; images that cannot be opened leave the batch."""
         with self._items.reading() as database:
-            query = "SELECT width, height FROM thumbnail WHERE image = ?"
-            stored = {entry.image: database.execute(query, (entry.image,)).fetchone() for entry, _ in batch}
+            stored = {entry.image: store.read_thumbnail(database, entry.image) for entry, _ in batch}
         new = {entry.image: data for entry, data in batch if stored[entry.image] is None}
         with ThreadPoolExecutor(n_cores()) as pool:
             made = dict(zip(new, pool.map(_try_thumbnail, new.values()), strict=True))
-        rows = [(image, *result) for image, result in made.items() if isinstance(result, tuple)]
+        rows = [(image or b"", *result) for image, result in made.items() if isinstance(result, tuple)]
         if rows:
             with self._items.writing() as database:
-                database.executemany("INSERT OR IGNORE INTO thumbnail VALUES (?, ?, ?, ?)", rows)
+                checked = ((*row, store.thumbnail_checksum(*row)) for row in rows)
+                database.executemany("INSERT OR IGNORE INTO thumbnail VALUES (?, ?, ?, ?, ?)", checked)
         for entry, _ in batch:
             result = stored[entry.image] or made[entry.image]
             if isinstance(result, str):

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from fusehash.collection import store
-from fusehash.collection.changes import ItemChange, describe
+from fusehash.collection.changes import ItemChange
 from fusehash.collection.items import Entry
 from fusehash.collection.store import CollectionSettings, CollectionState
 from fusehash.collection.training import held_out_quality
@@ -95,10 +95,10 @@ class GenerationChange(ItemChange):
                 current = CollectionState.read(database)
                 if current.model == old_state.model:
                     current = replace(current, quality=old_quality)
-                self.state = replace(current, newest=current.newest + 1)
+                current = replace(current, newest=current.newest + 1)
+                new = CollectionState(settings.n_bits, generation=current.newest, settings=asdict(settings))
+                self.state = _keep(database, current, self._describe(new, learned, quality=quality), codes)
                 self.state.write(database)
-                new = CollectionState(settings.n_bits, generation=self.state.newest, settings=asdict(settings))
-                _keep(database, describe(new, learned, quality=quality), codes)
             self._remove_unused_files()  # also those of interrupted builds
         self.report.generation = self.state.newest
         self.report.unchanged = len(entries)
@@ -108,7 +108,8 @@ class GenerationChange(ItemChange):
         with self._items.reading() as database:
             target = self._choose(store.kept_states(database), number, back)
             kept = _read_codes(database, target)
-            current = dict(database.execute("SELECT id, code FROM code").fetchall())
+            ids, packed = store.read_codes(database, self.state)
+            current = {id: code.tobytes() for id, code in zip(ids.tolist(), packed, strict=True)}
         stored = {entry.id: entry for entry in entries if entry.id is not None}
         old = {id: KeptCode(_content_of(e), current.get(id), e.trained) for id, e in stored.items()}
         stale = {id: e for id, e in stored.items() if id not in kept or kept[id].content != old[id].content}
@@ -118,18 +119,26 @@ class GenerationChange(ItemChange):
         new = {id: KeptCode(old[id].content, codes[id], False) if id in codes else kept[id] for id in old}
         self._progress(0, 1, "writing")
         with self._writing() as database:
-            _forget(database, target.generation)
+            state = _forget(database, self.state, target.generation)
             if self.state.model:
-                _keep(database, replace(self.state, settings=asdict(self._settings)), old)
+                state = _keep(database, state, replace(self.state, settings=asdict(self._settings)), old)
             database.execute("DELETE FROM code")
             rows = ((id, row.code) for id, row in new.items() if row.code is not None)
             database.executemany("INSERT INTO code VALUES (?, ?)", rows)
-            marks = ((row.trained, id) for id, row in new.items() if row.trained != old[id].trained)
-            database.executemany("UPDATE item SET trained = ? WHERE id = ?", marks)
-            revision, newest = self.state.revision + 1, self.state.newest
-            previous = self.state.generation if self.state.model else 0
-            self.state = replace(_counted(target, new), revision=revision, newest=newest, previous=previous)
-            self.state.write(database)
+            marks = {id: row.trained for id, row in new.items() if row.trained != old[id].trained}
+            state = store.amend(database, state, {id: {"trained": int(trained)} for id, trained in marks.items()})
+            previous = state.generation if state.model else 0
+            target = replace(
+                _counted(target, new),
+                revision=state.revision + 1,
+                previous=previous,
+                newest=state.newest,
+                totals=state.totals,
+                kept=state.kept,
+                kept_digest=None,
+            )
+            target.write(database)
+        self.state = target
         self.report.generation = target.generation
         self.report.changed, self.report.unchanged = len(stale), len(entries) - len(stale)
 
@@ -138,10 +147,9 @@ class GenerationChange(ItemChange):
             raise DataError(f"Generation {number} is current and cannot be dropped; switch to another one first.")
         with self._writing() as database:
             self._choose(store.kept_states(database), number, back=False)
-            _forget(database, number)
-            if self.state.previous == number:
-                self.state = replace(self.state, previous=0)
-                self.state.write(database)
+            state = _forget(database, self.state, number)
+            self.state = replace(state, previous=0) if state.previous == number else state
+            self.state.write(database)
         self.report.generation = self.state.generation
         self.remove_unused_files()
 
@@ -181,28 +189,32 @@ def _counted(state: CollectionState, codes: dict[int, KeptCode]) -> CollectionSt
 
 def _read_codes(database: Connection, state: CollectionState) -> dict[int, KeptCode]:
     """The codes of a kept generation by id, checked."""
-    query = "SELECT id, content, code, trained FROM generation_code WHERE number = ?"
-    rows = database.execute(query, (state.generation,))
+    rows = store.kept_rows(database, state)
     codes = {id: KeptCode(content, code, bool(trained)) for id, content, code, trained in rows}
     pairs = [(id, row.code) for id, row in codes.items() if isinstance(row.code, bytes)]
     is_whole = len(pairs) == state.codes and all(len(code) == state.n_bits // 8 for _, code in pairs)
-    if not is_whole or store.digest_of(pairs) != state.digest:
+    if not is_whole or (store.digest_of(pairs), store.kept_digest(rows)) != (state.digest, state.kept_digest):
         number = state.generation
         raise DamageError(f"codes of generation {number} are missing or damaged; the current generation is intact")
     return codes
 
 
-def _keep(database: Connection, state: CollectionState, codes: dict[int, KeptCode]) -> None:
-    """Write a generation next to the current one."""
+def _keep(
+    database: Connection, current: CollectionState, state: CollectionState, codes: dict[int, KeptCode]
+) -> CollectionState:
+    """Write a generation next to the current one; returns the next state of the current one."""
     if not store.has_generations(database):
         for table in store.GENERATION_TABLES:
             database.execute(table)
-    row = (state.generation, *_counted(state, codes).pack())
-    database.execute("INSERT OR REPLACE INTO generation VALUES (?, ?, ?)", row)
-    rows = ((state.generation, id, kept.content, kept.code, kept.trained) for id, kept in codes.items())
-    database.executemany("INSERT INTO generation_code VALUES (?, ?, ?, ?, ?)", rows)
+    number, rows = state.generation, [(id, kept.content, kept.code, int(kept.trained)) for id, kept in codes.items()]
+    state = replace(_counted(state, codes), totals=None, kept=None, kept_digest=store.kept_digest(rows))
+    database.execute("INSERT OR REPLACE INTO generation VALUES (?, ?, ?)", (number, *state.pack()))
+    database.executemany("INSERT INTO generation_code VALUES (?, ?, ?, ?, ?)", ((number, *row) for row in rows))
+    return replace(current, kept=sorted({*(current.kept or ()), number}))
 
 
-def _forget(database: Connection, number: int) -> None:
+def _forget(database: Connection, current: CollectionState, number: int) -> CollectionState:
+    """Remove a kept generation; returns the next state of the current one."""
     database.execute("DELETE FROM generation_code WHERE number = ?", (number,))
     database.execute("DELETE FROM generation WHERE number = ?", (number,))
+    return replace(current, kept=[kept for kept in current.kept or () if kept != number])

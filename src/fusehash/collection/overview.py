@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,9 @@ from scipy.special import entr
 
 from fusehash import bits
 from fusehash.bits import Codes
+from fusehash.collection.catalogue import Catalogue
+from fusehash.collection.store import Totals
 from fusehash.search.rows import Ids
-from fusehash.sqlite import Connection
 
 RECOMMEND_SHARE = 0.2  # of items that are new to the model; with more, a reindex is recommended
 SAMPLE = 5000  # codes that are clustered; the others join the nearest cluster
@@ -26,15 +26,10 @@ _STOP_WORDS = _WORD.findall(
 )
 
 
-def counts(database: Connection, *, trained: bool) -> dict[str, Any]:
+def counts(totals: Totals, *, trained: bool) -> dict[str, Any]:
     """How many items there are of each kind, and whether a reindex is recommended."""
-    query = (
-        "SELECT count(*) AS items, count(image) AS images, count(text) AS texts, sum(image IS NOT NULL AND text IS NOT "
-        "NULL) AS pairs, sum(problem IS NOT NULL) AS broken_images, sum(NOT trained) AS unseen FROM item"
-    )
-    rows = database.execute(query)
-    numbers = {name: number or 0 for (name, *_), number in zip(rows.description, rows.fetchone(), strict=True)}
-    total, unseen = numbers["items"], numbers.pop("unseen")
+    numbers = {name: getattr(totals, name) for name in ("items", "images", "texts", "pairs", "broken_images")}
+    total, unseen = totals.items, totals.unseen
     advice = ""
     if total and not trained:
         advice = "Nothing can be searched yet: at least 2 items with different images or texts are needed."
@@ -95,14 +90,12 @@ def code_stats(codes: Codes, n_bits: int) -> dict[str, Any]:
     }
 
 
-def words_of(database: Connection, ids: Ids) -> dict[int, set[str]]:
+def words_of(catalogue: Catalogue, ids: Ids) -> dict[int, set[str]]:
     """The different words of every item's text and labels."""
-    coded = set(ids.tolist())
-    rows: Iterable[tuple[int, str | None, str]] = database.execute("SELECT id, text, labels FROM item")
+    contents = {id: " ".join([catalogue.texts.get(id, ""), *catalogue.labels.get(id, ())]) for id in ids.tolist()}
     return {
-        id: {word for word in _WORD.findall(f"{text or ''} {labels}".lower()) if word not in _STOP_WORDS}
-        for id, text, labels in rows
-        if id in coded
+        id: {word for word in _WORD.findall(content.lower()) if word not in _STOP_WORDS}
+        for id, content in contents.items()
     }
 
 

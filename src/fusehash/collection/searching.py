@@ -27,7 +27,7 @@ import re
 import sys
 import unicodedata
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -38,19 +38,23 @@ from numpy.typing import NDArray
 
 from fusehash import bits
 from fusehash.bits import Codes
+from fusehash.collection import store
+from fusehash.collection.catalogue import Catalogue
 from fusehash.collection.encoding import FittedEncoder, Floats32, encoder_file, load_encoder
+from fusehash.collection.items import Item
 from fusehash.collection.store import CollectionState
 from fusehash.collection.training import NEEDS_ITEMS, load_model, model_file
 from fusehash.errors import DataError, FusehashError
 from fusehash.forks import new_lock
 from fusehash.search import HammingIndex
 from fusehash.search.rows import Ids
-from fusehash.sqlite import Database
+from fusehash.sqlite import Connection, Database
 from fusehash.views import Floats
 
 if TYPE_CHECKING:
     from fusehash.hashers.base import CrossModalHasher
 
+CACHED_ITEMS = 20_000  # that a snapshot keeps in memory
 CANDIDATES_PER_RESULT, EXTRA_CANDIDATES = 4, 64  # that reranking looks at
 WORDS_WEIGHT = 2.0  # of the words of a text, relative to its code
 VERBATIM = 1.0 - 1e-5  # exactly the words of the query, up to rounding
@@ -75,6 +79,7 @@ class Snapshot:
     index: HammingIndex
     _loaded: dict[str, Any] = field(default_factory=dict)
     _lock: Any = field(default_factory=new_lock)
+    _items: dict[int, Item] = field(default_factory=dict)
 
     @property
     def model(self) -> CrossModalHasher:
@@ -82,13 +87,28 @@ class Snapshot:
         name = self.state.model
         if not name:
             raise DataError(f"This collection cannot be searched yet: it {NEEDS_ITEMS}")
-        return self._load("model", model_file(self.folder, name), lambda: load_model(self.folder, name))
+        checksum = self.state.checksums.get("model")
+        return self._load("model", model_file(self.folder, name), lambda: load_model(self.folder, name, checksum))
 
     def encoder(self, view: str) -> FittedEncoder | None:
         name = self.state.encoder_names.get(view)
         if name is None:
             return None
-        return self._load(view, encoder_file(self.folder, view, name), lambda: load_encoder(self.folder, view, name))
+        path, checksum = encoder_file(self.folder, view, name), self.state.checksums.get(view)
+        return self._load(view, path, lambda: load_encoder(self.folder, view, name, checksum))
+
+    def catalogue(self, database: Connection) -> Catalogue:
+        """The texts and labels of all items; those of an earlier moment are not read again."""
+        catalogue = self._loaded["catalogue"] = Catalogue.read(database, self._loaded.get("catalogue"))
+        return catalogue
+
+    def items(self, database: Connection, ids: Sequence[int]) -> dict[int, Item]:
+        """Those of some items that exist; they are read and checked once."""
+        if len(self._items) > CACHED_ITEMS:
+            self._items.clear()
+        if new := [id for id in ids if id not in self._items]:
+            self._items.update(store.items_by_id(database, new))
+        return {id: self._items[id] for id in ids if id in self._items}
 
     def words(self, items: Database) -> Words:
         """The words of all texts; those of an earlier moment are not split again."""
@@ -96,15 +116,15 @@ class Snapshot:
             revision, words = self._loaded.get("words", (-1, None))
             if revision != self.state.revision:
                 with items.reading() as database:
-                    rows = database.execute("SELECT id, text FROM item WHERE text IS NOT NULL ORDER BY id")
-                    words = Words.read(rows, words)
-                self._loaded["words"] = self.state.revision, words
+                    catalogue = self.catalogue(database)
+                words = Words.read(catalogue.texts.items(), words)
+                self._loaded["words"] = catalogue.revision, words
             return words
 
     def successor(self, state: CollectionState, index: HammingIndex) -> Snapshot:
         """A later moment; what has not changed is not read again."""
-        names = {"words": "", "model": state.model, **state.encoder_names}
-        before = {"words": "", "model": self.state.model, **self.state.encoder_names}
+        names = {"words": "", "catalogue": "", "model": state.model, **state.encoder_names}
+        before = {"words": "", "catalogue": "", "model": self.state.model, **self.state.encoder_names}
         kept = {part: self._loaded[part] for part in names if part in self._loaded and before.get(part) == names[part]}
         return Snapshot(self.folder, state, index, kept, self._lock)
 

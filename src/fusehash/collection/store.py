@@ -11,45 +11,61 @@ In items.db, `state` is one row: the current generation; the others are in table
 
 Two counters: `generation` counts models, `revision` counts changes that a search could see. Functions that write run
 inside a transaction of their caller.
+
+Nothing is believed that a checksum does not confirm. Every row of `item` and `thumbnail` has its own, the state has one
+of itself, of all codes, of all items and of the model and encoder files; so damaged, exchanged and missing rows are
+noticed. In format 1, items had none: such a file is read as it is, and the first writer adds them (`upgrade`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
+import re
 import zlib
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import lru_cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fusehash import sqlite
+from fusehash import sqlite, trust
 from fusehash.bits import Codes
 from fusehash.collection.items import CollectionError, CorruptCollectionError, Entry, Item
 from fusehash.errors import DataError, ParameterError
 from fusehash.files import draft_folder, sync_folder, write_atomically
 from fusehash.parameters import integer, multiple_of
 from fusehash.search.rows import Ids
-from fusehash.sqlite import Connection, DamageError
+from fusehash.sqlite import Connection, DamageError, Database
 
 VIEWS = ("image", "text")
-KIND, VERSION = "fusehash-collection", 1
+Row = tuple[Any, ...]  # an item: its columns and its checksum
+KIND, VERSION = "fusehash-collection", 2  # version 1 had no checksum
+_OTHER_TABLES = (
+    "CREATE TABLE state (only INTEGER PRIMARY KEY, content TEXT NOT NULL, checksum INTEGER NOT NULL)",
+    "CREATE TABLE code (id INTEGER PRIMARY KEY, code BLOB NOT NULL)",
+)
+_TABLES = (  # as ALTER TABLE leaves those of format 1
+    "CREATE TABLE item (id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, text TEXT, labels TEXT, "
+    "image BLOB, width INTEGER, height INTEGER, path TEXT, size INTEGER, mtime INTEGER, built INTEGER, "
+    "trained INTEGER, problem TEXT, checksum INTEGER)",
+    "CREATE TABLE thumbnail (image BLOB PRIMARY KEY, width INTEGER, height INTEGER, jpeg BLOB, checksum INTEGER)",
+)
+_FORMAT_1_TABLES = (
+    *(table.replace(", checksum INTEGER)", ")") for table in _TABLES),
+    "CREATE TABLE label (name TEXT, id INTEGER, PRIMARY KEY (name, id)) WITHOUT ROWID",
+)
 ITEMS = sqlite.FileKind(
     name=lambda path: f"The collection {path.parent}",
     application_id=0x4648434F,  # "FHCO"
-    format=1,
-    schema=(
-        "CREATE TABLE state (only INTEGER PRIMARY KEY, content TEXT NOT NULL, checksum INTEGER NOT NULL)",
-        "CREATE TABLE item (id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, text TEXT, labels TEXT, "
-        "image BLOB, width INTEGER, height INTEGER, path TEXT, size INTEGER, mtime INTEGER, built INTEGER, "
-        "trained INTEGER, problem TEXT)",
-        "CREATE TABLE code (id INTEGER PRIMARY KEY, code BLOB NOT NULL)",
-        "CREATE TABLE label (name TEXT, id INTEGER, PRIMARY KEY (name, id)) WITHOUT ROWID",
-        "CREATE TABLE thumbnail (image BLOB PRIMARY KEY, width INTEGER, height INTEGER, jpeg BLOB)",
-    ),
+    format=2,
+    older=(1,),
+    schema=(*_OTHER_TABLES, *_TABLES),
     unavailable=CollectionError,
     corrupt=CorruptCollectionError,
     may_be_link=False,
@@ -61,8 +77,14 @@ GENERATION_TABLES = (
 )
 _COLUMNS = "id, key, text, labels, image, width, height, path, size, mtime, built, trained, problem"  # as in Entry
 _NAMES = _COLUMNS.split(", ")
-_INSERT = f"INTO item ({_COLUMNS}) VALUES ({', '.join('?' * len(_NAMES))})"
+_NO = type(None)
+_TYPES = frozenset(  # that the columns of an item may have
+    (int, str, text, str, image, int, int, path, int, int, int, int, problem)
+    for text, image, path, problem in product((str, _NO), (bytes, _NO), (str, bytes, _NO), (str, _NO))
+)
 _DIGEST = (1 << 62) - 1
+_FILE_NAME = re.compile(r"(?:[0-9a-f]{20})?")  # of a model or encoder, without its kind: a fingerprint or nothing
+_OWN_FILES = ("collection.json", "items.db", "items.db-wal", "items.db-shm", "features.db", "writer.lock")
 # Names in states that were written when a revision was called a generation.
 _OLD_NAMES = {"generation": "revision", "number": "generation", "before": "previous"}
 
@@ -73,6 +95,14 @@ class EncoderSettings:
 
     name: str
     params: dict[str, Any] = field(default_factory=dict)
+
+    def located(self) -> EncoderSettings:
+        """With absolute paths of model files, the only ones that may be read from a collection later."""
+        params = dict(self.params)
+        for name in trust.MODEL_PARAMS.get(self.name, ()):
+            if isinstance(params.get(name), str) and Path(params[name]).exists():
+                params[name] = str(Path(params[name]).absolute())
+        return replace(self, params=params)
 
 
 @dataclass(frozen=True)
@@ -86,8 +116,13 @@ class CollectionSettings:
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> CollectionSettings:
-        image, text = (EncoderSettings(content[view]["name"], dict(content[view]["params"])) for view in VIEWS)
-        return cls(int(content["n_bits"]), int(content["random_state"]), image, text)
+        """Settings from JSON values; raises ValueError, TypeError or KeyError if they cannot be any."""
+        n_bits = multiple_of(8, 1024).check("A collection", "n_bits", content["n_bits"])
+        seed = integer().check("A collection", "random_state", content["random_state"])
+        encoders = [EncoderSettings(content[view]["name"], dict(content[view]["params"])) for view in VIEWS]
+        if not all(isinstance(text, str) for encoder in encoders for text in (encoder.name, *encoder.params)):
+            raise TypeError
+        return cls(n_bits, seed, *encoders)
 
     def at(self, state: CollectionState) -> CollectionSettings:
         """The settings of a state, if the collection was created with these."""
@@ -105,19 +140,19 @@ class CollectionSettings:
                 json.dumps(encoder.params)
             except TypeError:
                 raise ParameterError(owner, f"{view}_params", "made of JSON values", encoder.params) from None
-        return replace(self, n_bits=n_bits, random_state=seed)
+        return replace(self, n_bits=n_bits, random_state=seed, image=self.image.located(), text=self.text.located())
 
 
 def create_folder(target: Path, settings: CollectionSettings) -> None:
     """Make the folder of an empty collection, completely or not at all."""
     settings = settings.check("Collection.create")
-    content = json.dumps({"format": KIND, "version": VERSION, **asdict(settings)}, indent=2).encode()
     try:
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
             raise FileExistsError(None, "there is something already")
         with draft_folder(target) as draft:
-            sqlite.create(draft / "items.db", ITEMS, CollectionState(settings.n_bits).write)
-            write_atomically(draft / "collection.json", lambda file: file.write(content))
+            state = CollectionState(settings.n_bits, totals=Totals(), kept=[])
+            sqlite.create(draft / "items.db", ITEMS, state.write)
+            write_settings(draft, settings)
             draft.rename(target)
             sync_folder(target.parent)
     except (OSError, DataError) as error:
@@ -130,22 +165,80 @@ def is_collection(path: Path) -> bool:
     return path.is_dir() and (path / "collection.json").exists()
 
 
+def write_settings(folder: Path, settings: CollectionSettings) -> None:
+    content = {"format": KIND, "version": VERSION, **asdict(settings)}
+    text = json.dumps({**content, "checksum": _checksum_of(content)}, indent=2).encode()
+    write_atomically(folder / "collection.json", lambda file: file.write(text))
+
+
 def read_settings(path: Path) -> CollectionSettings:
     if not path.exists():
         raise CollectionError(f"There is no collection at {path}.")
+    if not is_collection(path):
+        raise CorruptCollectionError(f"{path} is not a fusehash collection.")
+    for name in _OWN_FILES:
+        if (path / name).is_symlink():
+            raise CorruptCollectionError(f"The collection {path} must hold files of its own. {name} is a link.")
+    damage = CorruptCollectionError(f"The collection {path} is corrupt: collection.json is damaged.")
+    with trust.open_file(path / "collection.json", f"collection.json of {path}", CollectionError) as file:
+        text = file.read(trust.MAX_DOCUMENT_BYTES + 1)
+    content = trust.parse_json(text, f"collection.json of {path}", CorruptCollectionError)
+    if not isinstance(content, dict):
+        raise damage
+    if content.get("format") != KIND:
+        raise CorruptCollectionError(f"{path} is not a fusehash collection.")
+    version, checksum = content.get("version"), content.pop("checksum", None)
+    if version not in (1, VERSION):
+        raise CorruptCollectionError(
+            f"The collection {path} has version {version}; this fusehash reads versions up to {VERSION}."
+        )
     try:
-        content = json.loads((path / "collection.json").read_text(encoding="utf-8")) if is_collection(path) else None
-        if content is None or content["format"] != KIND:
-            raise CorruptCollectionError(f"{path} is not a fusehash collection.")
-        if content["version"] != VERSION:
-            raise CorruptCollectionError(
-                f"The collection {path} has version {content['version']}; this fusehash reads version {VERSION}."
-            )
+        if version == VERSION and checksum != _checksum_of(content):
+            raise damage
         return CollectionSettings.from_dict(content)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CorruptCollectionError(f"The collection {path} is corrupt: collection.json is damaged.") from error
-    except OSError as error:
-        raise CollectionError(f"The collection {path} could not be read: {error.strerror}.") from error
+        raise damage from error
+
+
+def _checksum_of(content: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(content, sort_keys=True).encode())
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What all items together come to; kept up to date by every function that writes items."""
+
+    items: int = 0
+    images: int = 0
+    texts: int = 0
+    pairs: int = 0
+    broken_images: int = 0
+    unseen: int = 0  # items that the current model was not trained with
+    highest_id: int = 0  # ever used
+    digest: int = 0  # of the ids and checksums of all rows
+
+    def changed(self, gone: Iterable[Row], new: Iterable[Row]) -> Totals:
+        """The totals after some rows were removed and others added."""
+        values = asdict(self)
+        for sign, rows in ((-1, gone), (1, new)):
+            for id, _, text, _, image, _, _, _, _, _, _, trained, problem, checksum in rows:
+                values["items"] += sign
+                values["images"] += sign * (image is not None)
+                values["texts"] += sign * (text is not None)
+                values["pairs"] += sign * (image is not None and text is not None)
+                values["broken_images"] += sign * (problem is not None)
+                values["unseen"] += sign * (not trained)
+                values["highest_id"] = max(values["highest_id"], id)
+                values["digest"] += sign * checksum * (2 * id + 1)
+        values["digest"] %= 1 << 64
+        return Totals(**values)
+
+    def check(self, ids: Ids, checksums: Ids) -> None:
+        """Raise unless these are the ids and checksums of all items."""
+        with np.errstate(over="ignore"):
+            digest = (checksums.astype(np.uint64) * (2 * ids.astype(np.uint64) + np.uint64(1))).sum(dtype=np.uint64)
+        if len(ids) != self.items or int(digest) != self.digest:
+            raise DamageError("items are missing from it or damaged")
 
 
 @dataclass(frozen=True)
@@ -169,6 +262,10 @@ class CollectionState:
     made: str = ""  # when the model was trained
     quality: float | None = None  # pair AUC on held-out pairs
     settings: dict[str, Any] | None = None  # None: those of collection.json
+    checksums: dict[str, int] = field(default_factory=dict)  # of the files: "model" and views
+    totals: Totals | None = None  # None in a kept generation and in format 1
+    kept: list[int] | None = None  # numbers of the generations other than the current one; None like totals
+    kept_digest: int | None = None  # of all rows of a kept generation; None in the current one and in format 1
 
     @property
     def encoder_names(self) -> dict[str, str]:
@@ -196,29 +293,104 @@ class CollectionState:
             content = json.loads(row[0])
             if "revision" not in content:
                 content = {_OLD_NAMES.get(name, name): value for name, value in content.items()}
-            return cls(**content)
-        except (ValueError, TypeError, AttributeError):
+            if content.get("totals") is not None:
+                content["totals"] = Totals(**content["totals"])
+            state = cls(**content)
+            state._check()
+        except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
             raise DamageError("its state is damaged") from None
+        return state
+
+    def _check(self) -> None:
+        """Raise ValueError, TypeError or KeyError if values are not what they should be."""
+        counts = [self.revision, self.codes, self.digest, self.images_fitted, self.generation, self.previous]
+        counts += [self.newest, *self.checksums.values(), *(self.kept or ()), self.kept_digest or 0]
+        if self.totals is not None:
+            counts += [getattr(self.totals, each.name) for each in fields(self.totals)]
+        if not all(type(count) is int and 0 <= count < 1 << 64 for count in counts):
+            raise ValueError
+        if not all(_FILE_NAME.fullmatch(name) for name in (self.model, self.image_encoder, self.text_encoder)):
+            raise ValueError
+        if not isinstance(self.made, str) or not (self.quality is None or math.isfinite(self.quality)):
+            raise ValueError
+        multiple_of(8, 1024).check("A collection", "n_bits", self.n_bits)
+        if self.settings is not None:
+            CollectionSettings.from_dict(self.settings)
 
 
 def check(database: Connection, settings: CollectionSettings) -> None:
     """Raise if the file holds anything but the tables of a collection, or does not belong to collection.json."""
     query = "SELECT sql FROM sqlite_master WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
     tables = {sql for (sql,) in database.execute(query)}
-    if tables not in (set(ITEMS.schema), {*ITEMS.schema, *GENERATION_TABLES}):
+    schema = {*_OTHER_TABLES, *(_TABLES if is_checked(database) else _FORMAT_1_TABLES)}
+    if tables not in (schema, {*schema, *GENERATION_TABLES}):
         raise DamageError("it does not hold the tables of a collection")
     state = CollectionState.read(database)
-    try:
-        if settings.at(state).n_bits != state.n_bits:
-            raise ValueError
-    except (KeyError, TypeError, ValueError):
-        raise DamageError("its files do not fit together") from None
+    if settings.at(state).n_bits != state.n_bits or (state.totals is not None) != is_checked(database):
+        raise DamageError("its files do not fit together")
+
+
+def is_checked(database: Connection) -> bool:
+    """Whether items have checksums: not in format 1."""
+    return bool(database.execute("PRAGMA user_version").fetchone()[0] == ITEMS.format)
+
+
+def upgrade(
+    items: Database, settings: CollectionSettings, file_checksums: Callable[[CollectionState], dict[str, int]]
+) -> None:
+    """Add the checksums that a collection of format 1 does not have; for a writer, before it does anything else."""
+    with items.reading() as database:
+        if is_checked(database):
+            return
+    write_settings(items.path.parent, settings)
+    with items.writing() as database:
+        if is_checked(database):  # another process was faster
+            return
+        state = CollectionState.read(database)
+        read_codes(database, state)
+        rows = read_rows(database)
+        database.execute("ALTER TABLE item ADD COLUMN checksum INTEGER")
+        database.executemany("UPDATE item SET checksum = ? WHERE id = ?", ((row[-1], row[0]) for row in rows))
+        database.execute("ALTER TABLE thumbnail ADD COLUMN checksum INTEGER")
+        for (image,) in database.execute("SELECT image FROM thumbnail").fetchall():
+            row = database.execute("SELECT image, width, height, jpeg FROM thumbnail WHERE image = ?", (image,))
+            values = (thumbnail_checksum(*row.fetchone()), image)
+            database.execute("UPDATE thumbnail SET checksum = ? WHERE image = ?", values)
+        database.execute("DROP TABLE label")  # Catalogue has them
+        (highest_id,) = database.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'item'").fetchone()
+        totals = Totals(highest_id=highest_id or 0).changed([], rows)
+        kept = kept_states(database)
+        for each in kept:
+            checked = replace(each, checksums=file_checksums(each), kept_digest=kept_digest(kept_rows(database, each)))
+            database.execute(
+                "UPDATE generation SET content = ?, checksum = ? WHERE number = ?", (*checked.pack(), each.generation)
+            )
+        numbers = [each.generation for each in kept]
+        replace(state, checksums=file_checksums(state), totals=totals, kept=numbers).write(database)
+        database.execute(f"PRAGMA user_version = {ITEMS.format}")
 
 
 def kept_states(database: Connection) -> list[CollectionState]:
     """The generations other than the current one, in order."""
-    query = "SELECT content, checksum FROM generation ORDER BY number"
-    return [CollectionState.unpack(row) for row in database.execute(query)] if has_generations(database) else []
+    states = []
+    if has_generations(database):
+        query = "SELECT content, checksum FROM generation ORDER BY number"
+        states = [CollectionState.unpack(row) for row in database.execute(query)]
+    numbers = CollectionState.read(database).kept
+    if numbers is not None and numbers != [state.generation for state in states]:
+        raise DamageError("generations are missing from it")
+    return states
+
+
+def kept_rows(database: Connection, state: CollectionState) -> list[Row]:
+    """Id, content, code and trained of all items in a kept generation."""
+    query = "SELECT id, content, code, trained FROM generation_code WHERE number = ? ORDER BY id"
+    return database.execute(query, (state.generation,)).fetchall()
+
+
+def kept_digest(rows: Iterable[Row]) -> int:
+    """The sum of the checksums of rows of a kept generation."""
+    return sum(zlib.crc32(ascii(row).encode()) for row in rows)
 
 
 def has_generations(database: Connection) -> bool:
@@ -257,62 +429,127 @@ def digest_of(codes: Iterable[tuple[int, bytes]]) -> int:
     return sum(zlib.crc32(code, id & 0xFFFFFFFF) for id, code in codes) & _DIGEST
 
 
+def read_rows(database: Connection, condition: str = "ORDER BY id", *values: object) -> list[Row]:
+    """Items as tuples of all columns, checked; `condition` is the end of the query."""
+    rows: list[Row] = database.execute(f"SELECT * FROM item {condition}", values).fetchall()
+    if rows and len(rows[0]) == len(_NAMES):  # format 1
+        rows = [_with_checksum(row) for row in rows]
+    for row in rows:
+        content = row[:-1]
+        if zlib.crc32(ascii(content).encode()) != row[-1] or tuple(map(type, content)) not in _TYPES:
+            raise DamageError(f"item {row[0]!r} is damaged")
+    return rows
+
+
+def rows_by_id(database: Connection, ids: Iterable[int]) -> list[Row]:
+    """Those of some items that exist, in one query."""
+    return read_rows(database, "WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id", json.dumps(list(ids)))
+
+
 def read_entries(database: Connection, keys: Iterable[str] | None = None) -> list[Entry]:
     """All entries in order of id, or those of some keys."""
     if keys is None:
-        return [_entry(row) for row in database.execute(f"SELECT {_COLUMNS} FROM item ORDER BY id")]
-    rows = (database.execute(f"SELECT {_COLUMNS} FROM item WHERE key = ?", (key,)).fetchone() for key in keys)
-    return [_entry(row) for row in rows if row is not None]
+        return [_entry(row) for row in read_rows(database)]
+    entries = (_entry(row) for key in keys for row in read_rows(database, "WHERE key = ?", key))
+    return list(entries)
 
 
-def read_items(database: Connection, condition: str, *values: object) -> list[Item]:
-    """Items as readers see them; `condition` is the end of the query."""
-    query = f"SELECT id, key, text, labels, image, width, height FROM item {condition}"
-    return [
-        Item(id, key, text, tuple(json.loads(labels)), image is not None, width, height)
-        for id, key, text, labels, image, width, height in database.execute(query, values)
-    ]
+def read_item(row: Row) -> Item:
+    """An item as readers see it."""
+    id, key, text, labels, image, width, height = row[:7]
+    return Item(id, key, text, labels_of(labels), image is not None, width, height)
 
 
 def items_by_id(database: Connection, ids: Iterable[int]) -> dict[int, Item]:
-    """Those of some items that exist, in one query."""
-    condition = "WHERE id IN (SELECT value FROM json_each(?))"
-    return {item.id: item for item in read_items(database, condition, json.dumps(list(ids)))}
+    return {row[0]: read_item(row) for row in rows_by_id(database, ids)}
 
 
-def write_entries(database: Connection, entries: Iterable[Entry]) -> None:
-    """Write items; those without an id are new and get one."""
-    for entry in entries:
-        _remove_labels(database, entry.id)
-        verb = "INSERT" if entry.id is None else "INSERT OR REPLACE"
-        entry.id = database.execute(f"{verb} {_INSERT}", _row(entry)).lastrowid
-        database.executemany("INSERT INTO label VALUES (?, ?)", [(name, entry.id) for name in entry.labels])
+def write_entries(database: Connection, state: CollectionState, entries: Iterable[Entry]) -> CollectionState:
+    """Write items; those without an id are new and get one. Returns the next state."""
+    assert state.totals is not None
+    listed, highest_id = list(entries), state.totals.highest_id
+    replaced = [entry.id for entry in listed if entry.id is not None]
+    for entry in listed:
+        if entry.id is None:
+            highest_id += 1
+            entry.id = highest_id
+    return _exchange(database, state, replaced, [_row(entry) for entry in listed])
 
 
-def touch(database: Connection, entries: Iterable[Entry]) -> None:
-    """Write where the image files of unchanged items are now."""
-    rows = ((_path(entry), entry.size, entry.mtime, entry.built, entry.id) for entry in entries)
-    database.executemany("UPDATE item SET path = ?, size = ?, mtime = ?, built = ? WHERE id = ?", rows)
+def amend(database: Connection, state: CollectionState, changes: dict[int, dict[str, object]]) -> CollectionState:
+    """Write other values into some columns of some items, by id; returns the next state."""
+    rows = []
+    for row in rows_by_id(database, changes):
+        values = {**dict(zip(_NAMES, row, strict=False)), **changes[row[0]]}
+        rows.append(_with_checksum(tuple(values.values())))
+    return _exchange(database, state, changes, rows)
 
 
-def remove(database: Connection, ids: Iterable[int]) -> None:
-    for id in ids:
-        _remove_labels(database, id)
-        database.execute("DELETE FROM item WHERE id = ?", (id,))
+def remove(database: Connection, state: CollectionState, ids: Iterable[int]) -> CollectionState:
+    """Remove items; returns the next state."""
+    return _exchange(database, state, ids, [])
 
 
-def _entry(row: tuple[Any, ...]) -> Entry:
-    values = dict(zip(_NAMES, row, strict=True))
-    values["labels"] = tuple(json.loads(values["labels"]))
+def _exchange(database: Connection, state: CollectionState, ids: Iterable[int], rows: list[Row]) -> CollectionState:
+    """Remove the items of some ids, which must exist, and write others."""
+    assert state.totals is not None
+    listed = list(ids)
+    gone = rows_by_id(database, listed)
+    if len(gone) != len(listed):
+        raise DamageError("items are missing from it")
+    database.executemany("DELETE FROM item WHERE id = ?", ((id,) for id in listed))
+    database.executemany(f"INSERT INTO item VALUES ({', '.join('?' * (len(_NAMES) + 1))})", rows)
+    return replace(state, totals=state.totals.changed(gone, rows))
+
+
+def columns_of_file(entry: Entry) -> dict[str, object]:
+    """The columns of an item that say where its image file is, for `amend`."""
+    return {"path": _path(entry), "size": entry.size, "mtime": entry.mtime, "built": int(entry.built)}
+
+
+@lru_cache(maxsize=4096)
+def labels_of(text: str) -> tuple[str, ...]:
+    """The labels of an item from the JSON in its row."""
+    try:
+        labels = json.loads(text)
+        if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+            raise ValueError
+    except (ValueError, RecursionError):
+        raise DamageError("labels of an item are damaged") from None
+    return tuple(labels)
+
+
+def read_thumbnail(database: Connection, image: bytes | None) -> tuple[int, int, bytes] | None:
+    """Width, height and thumbnail of an image, by the hash of its content; None if there is none."""
+    row = database.execute("SELECT * FROM thumbnail WHERE image = ?", (image,)).fetchone()
+    if row is None:
+        return None
+    types = tuple(map(type, row[:4]))
+    if types != (bytes, int, int, bytes) or (len(row) > 4 and row[4] != thumbnail_checksum(*row[:4])):
+        raise DamageError("a thumbnail is damaged")
+    return row[1], row[2], row[3]
+
+
+def thumbnail_checksum(image: bytes, width: int, height: int, jpeg: bytes) -> int:
+    return zlib.crc32(jpeg, zlib.crc32(ascii((image, width, height)).encode()))
+
+
+def _entry(row: Row) -> Entry:
+    values = dict(zip(_NAMES, row, strict=False))
+    values["labels"] = labels_of(values["labels"])
     values["path"] = None if values["path"] is None else Path(os.fsdecode(values["path"]))
     values["built"], values["trained"] = bool(values["built"]), bool(values["trained"])
     return Entry(**values, stored=True)
 
 
-def _row(entry: Entry) -> tuple[object, ...]:
+def _row(entry: Entry) -> Row:
     values = {name: getattr(entry, name) for name in _NAMES}
-    values |= {"labels": json.dumps(entry.labels, ensure_ascii=False), "path": _path(entry)}
-    return tuple(values.values())
+    values |= {"labels": json.dumps(entry.labels, ensure_ascii=False), "trained": int(entry.trained)}
+    return _with_checksum(tuple((values | columns_of_file(entry)).values()))
+
+
+def _with_checksum(content: Row) -> Row:
+    return (*content, zlib.crc32(ascii(content).encode()))
 
 
 def _path(entry: Entry) -> str | bytes | None:
@@ -321,9 +558,3 @@ def _path(entry: Entry) -> str | bytes | None:
     with contextlib.suppress(UnicodeDecodeError):
         return None if name is None else name.decode("utf-8")
     return name
-
-
-def _remove_labels(database: Connection, id: int | None) -> None:
-    row = database.execute("SELECT labels FROM item WHERE id = ?", (id,)).fetchone()
-    names = [] if row is None else json.loads(row[0])
-    database.executemany("DELETE FROM label WHERE name = ? AND id = ?", [(name, id) for name in names])

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fusehash.collection.encoding import Encoders, FeatureCache, Floats32, Views, encoder_file, fingerprint, order_of
+from fusehash.collection.encoding import (
+    Encoders,
+    FeatureCache,
+    Floats32,
+    Views,
+    check_file,
+    encoder_file,
+    file_checksum,
+    fingerprint,
+    order_of,
+)
 from fusehash.collection.items import Entry
 from fusehash.collection.store import VIEWS, CollectionSettings, CollectionState
 from fusehash.errors import DataError, FusehashError
@@ -27,16 +37,31 @@ def model_file(folder: Path, name: str) -> Path:
     return folder / f"model-{name}.safetensors"
 
 
-def load_model(folder: Path, name: str) -> CrossModalHasher:
+def load_model(folder: Path, name: str, checksum: int | None = None) -> CrossModalHasher:
+    """The model of a collection; damage raises if its checksum is known."""
     from fusehash import hashers
 
-    return hashers.load(model_file(folder, name))
+    path = model_file(folder, name)
+    check_file(path, checksum)
+    return hashers.load(path)
 
 
-def files_of(folder: Path, state: CollectionState) -> list[Path]:
-    """The files that a generation needs."""
-    models = [model_file(folder, state.model)] if state.model else []
-    return models + [encoder_file(folder, view, name) for view, name in state.encoder_names.items()]
+def files_of(folder: Path, state: CollectionState) -> dict[str, Path]:
+    """The files that a generation needs: "model" and the views of encoders."""
+    models = {"model": model_file(folder, state.model)} if state.model else {}
+    return models | {view: encoder_file(folder, view, name) for view, name in state.encoder_names.items()}
+
+
+def file_checksums(folder: Path, state: CollectionState) -> dict[str, int]:
+    """The checksums of these files, of those that exist."""
+    return {part: file_checksum(path) for part, path in files_of(folder, state).items() if path.exists()}
+
+
+def remove_damaged(folder: Path, state: CollectionState) -> None:
+    """Delete the files of a generation that its checksums do not confirm, so that they are made again."""
+    for part, checksum in file_checksums(folder, state).items():
+        if state.checksums.get(part, checksum) != checksum:
+            files_of(folder, state)[part].unlink(missing_ok=True)
 
 
 def matrices(entries: Sequence[Entry], encoders: Encoders, features: FeatureCache) -> Views:
