@@ -535,14 +535,12 @@ def test_a_child_that_is_forked_while_kernels_are_compiled_can_search(tmp_path: 
 
 
 @posix
-def test_links_inside_the_folder_of_a_collection_are_not_followed(tmp_path: Path) -> None:
+def test_a_lock_that_becomes_a_link_is_not_followed(tmp_path: Path) -> None:
     path, elsewhere = tmp_path / "c", tmp_path / "elsewhere"
     Collection.create(path).close()
-    (path / "writer.lock").symlink_to(elsewhere)
-    with Collection.open(path) as collection, pytest.raises(CollectionError, match="cannot be written"):
-        collection.add([NewItem(key="new", text="a red house")])
+    with Collection.open(path) as collection:
+        (path / "writer.lock").unlink(missing_ok=True)
+        (path / "writer.lock").symlink_to(elsewhere)
+        with pytest.raises(CollectionError, match="cannot be written"):
+            collection.add([NewItem(key="new", text="a red house")])
     assert not elsewhere.exists()
-    (path / "items.db").rename(elsewhere)
-    (path / "items.db").symlink_to(elsewhere)
-    with pytest.raises(CollectionError, match="must be a file of its own"):
-        Collection.open(path)
