@@ -157,7 +157,8 @@ def check_archive(source: Path | BinaryIO, subject: str, error: type[FusehashErr
     names = [member.filename for member in members]
     if len(set(names)) < len(names):
         raise error(f"{subject} must hold every file once. A name in it is used twice.")
-    for member, following in zip(members, [*(member.header_offset for member in members[1:]), end], strict=True):
+    ends = [*(member.header_offset for member in members), end][1:]
+    for member, following in zip(members, ends, strict=True):
         name, path = member.filename[:80], PurePosixPath(member.filename)
         if path.is_absolute() or ".." in path.parts or "\\" in name or stat.S_ISLNK(member.external_attr >> 16):
             raise error(f"{subject} must hold files of its own. {name!r} leads out of it.")
@@ -165,7 +166,8 @@ def check_archive(source: Path | BinaryIO, subject: str, error: type[FusehashErr
             raise error(
                 f"{subject} must be stored plainly or by deflate. {name!r} is encrypted or compressed otherwise."
             )
-        if member.header_offset < 0 or member.header_offset + 30 + member.compress_size > following:
+        start = member.header_offset + 30 + len(member.orig_filename)
+        if member.header_offset < 0 or start + member.compress_size > following:
             raise error(f"{subject} must hold files side by side. {name!r} overlaps with what follows it.")
         deflated = member.compress_type == zipfile.ZIP_DEFLATED
         inside = f"The file {name!r} in {subject}"
