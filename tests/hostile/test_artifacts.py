@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -176,6 +178,19 @@ def test_a_model_with_a_right_checksum_and_wrong_content_is_refused_or_encodes(m
 def test_an_encoder_with_a_right_checksum_and_wrong_content_is_refused_or_encodes(name: str, tmp_path: Path) -> None:
     write_encoder(tmp_path / "encoder", name)
     attack(tmp_path / "encoder", use_encoder, 0, cases(150, 5000))
+
+
+def test_an_encoder_file_does_not_decide_what_is_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = encoders.make("clip", modality="text", model="hf-hub:somebody/model")
+    encoder.n_features_ = 512
+    encoders.save(encoder, tmp_path / "encoder")
+    hub = ModuleType("huggingface_hub")
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+    monkeypatch.setattr(hub, "try_to_load_from_cache", lambda model, file: None, raising=False)
+    with pytest.raises(ModelFileError, match="must be on this machine"):
+        encoders.load(tmp_path / "encoder")
+    monkeypatch.setattr(hub, "try_to_load_from_cache", lambda model, file: f"/cache/{model}/{file}")
+    assert encoders.load(tmp_path / "encoder").n_features_ == 512
 
 
 # ---- stored results
