@@ -126,7 +126,7 @@ class FileFormat:
 
 def checksum_of(entries: dict[str, str], arrays: Arrays) -> str:
     """A digest of everything in a file but itself: all entries, and name, type, shape and bytes of all arrays."""
-    digest = hashlib.blake2b(digest_size=16)
+    digest = hashlib.sha256()
     digest.update(json.dumps(sorted(entries.items())).encode())
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
