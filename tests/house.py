@@ -21,8 +21,8 @@ numerics.features numerics.simplex.triton numerics.simplex
 bits views
 streams.stored streams.writers streams.formats streams.blocks streams.row_passes streams.cluster streams
 encoders.base encoders.reading encoders.histograms encoders.images encoders.texts encoders.clip encoders.onnx encoders
-datasets.base datasets.arrays datasets.folders datasets.splits datasets.photos datasets.emoji datasets.synthetic
-datasets.loading datasets
+datasets.base datasets.matlab datasets.arrays datasets.folders datasets.splits datasets.photos datasets.emoji
+datasets.synthetic datasets.loading datasets
 evaluation.tie_kernels evaluation.kernels evaluation.ranking evaluation.relevance evaluation.curves
 evaluation.map_rules evaluation.metrics evaluation.result evaluation.protocols evaluation
 hashers.base hashers.linear hashers.kernel hashers.canonical hashers.controls hashers.catalogue

@@ -20,6 +20,7 @@ EXTRAS = {
     "faiss": "faiss",
     "fastapi": "serve",
     "h5py": "mat",
+    "huggingface_hub": "clip",
     "jinja2": "bench",
     "matplotlib": "bench",
     "onnxruntime": "onnx",

@@ -1,29 +1,37 @@
 """The only home of safetensors files and of atomic writes.
 
 A fusehash file is a safetensors file: arrays as tensors, everything else as JSON in the header. The header's metadata
-holds `format` (which kind of file), `version`, and one JSON document per entry. In it an array is
+holds `format` (which kind of file), `version`, `checksum`, and one JSON document per entry. In it an array is
 {"$array": tensor name} and a registered dataclass is {"$class": name, "fields": ...}. No code is ever loaded.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar, overload
+from types import UnionType
+from typing import Any, BinaryIO, Literal, TypeVar, Union, get_args, get_origin, get_type_hints, overload
 
 import numpy as np
 
-from fusehash.errors import DataError, ModelFileError
+from fusehash import trust
+from fusehash.errors import DataError, MissingPackageError, ModelFileError
 
 Arrays = dict[str, "np.ndarray[Any, Any]"]
 T = TypeVar("T")
+CHECKSUM = "checksum"  # the entry that holds it
+MAX_HEADER_BYTES = 100_000_000  # what safetensors accepts
+ITEM_BYTES = {"BOOL": 1, "U8": 1, "I8": 1, "U16": 2, "I16": 2, "F16": 2, "U32": 4, "I32": 4, "F32": 4}
+ITEM_BYTES |= {"U64": 8, "I64": 8, "F64": 8}
 _CLASSES: dict[str, type] = {}  # by the name in files
 _NAMES: dict[type, str] = {}
 
@@ -62,11 +70,14 @@ class FileFormat:
         The version that is written; files of this version and all earlier ones can be read.
     what : str
         For messages, as in "model".
+    checked_since : int
+        The first version whose files must have a checksum.
     """
 
     name: str
     version: int
     what: str
+    checked_since: int
 
     def write(self, path: Path, content: dict[str, Any]) -> None:
         """Write a file; whatever happens, `path` holds either the old file or the whole new one."""
@@ -74,7 +85,8 @@ class FileFormat:
 
         arrays: Arrays = {}
         documents = {name: json.dumps(_flatten(value, name, arrays)) for name, value in content.items()}
-        data = save(arrays, metadata={"format": self.name, "version": str(self.version), **documents})
+        entries = {"format": self.name, "version": str(self.version), **documents}
+        data = save(arrays, metadata={**entries, CHECKSUM: checksum_of(entries, arrays)})
         write_atomically(path, lambda file: file.write(data))
 
     @contextmanager
@@ -83,29 +95,64 @@ class FileFormat:
 
         Anything that goes wrong inside, also while the caller puts the content to use, is reported as a damaged file.
         """
-        from safetensors import SafetensorError, safe_open
+        from safetensors import safe_open
 
         check_readable(path, f"{_article(self.what)} {self.what} file")
+        intact = f"'{path}' must be an intact fusehash {self.what}."
         try:
+            _check_header(path)
             with safe_open(str(path), framework="np") as file:
-                metadata = file.metadata() or {}
-                if metadata.get("format") != self.name:
+                entries = dict(file.metadata() or {})
+                if entries.get("format") != self.name:
                     raise ModelFileError(
                         f"'{path}' must be a fusehash {self.what}. It is a safetensors file of another kind."
                     )
-                if int(metadata["version"]) > self.version:
+                version = int(entries["version"])
+                if version > self.version:
                     raise ModelFileError(
-                        f"'{path}' was written by a newer fusehash (format {metadata['version']}); "
+                        f"'{path}' was written by a newer fusehash (format {version}); "
                         f"this one reads formats up to {self.version}."
                     )
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            yield int(metadata["version"]), Content(metadata, arrays)
-        except (SafetensorError, OSError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            if isinstance(error, ModelFileError):
-                raise
-            raise ModelFileError(
-                f"'{path}' must be an intact fusehash {self.what}. It is truncated, damaged or foreign."
-            ) from error
+            checksum = entries.pop(CHECKSUM, None)
+            if (checksum is not None or version >= self.checked_since) and checksum != checksum_of(entries, arrays):
+                raise ModelFileError(f"{intact} Its checksum says that it was changed.")
+            yield version, Content(entries, arrays)
+        except (ModelFileError, MissingPackageError):
+            raise
+        except Exception as error:  # whatever a file that was made to do harm leads to
+            raise ModelFileError(f"{intact} It is truncated, damaged or foreign.") from error
+
+
+def checksum_of(entries: dict[str, str], arrays: Arrays) -> str:
+    """A digest of everything in a file but itself: all entries, and name, type, shape and bytes of all arrays."""
+    digest = hashlib.sha256()
+    digest.update(json.dumps(sorted(entries.items())).encode())
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        digest.update(json.dumps([name, array.dtype.str, array.shape]).encode())
+        digest.update(array.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def _check_header(path: Path) -> None:
+    """Raise unless the header has room in the file, names everything once, and no array is larger than the file."""
+    with trust.open_file(path, f"'{path}'") as file:
+        file_bytes = os.fstat(file.fileno()).st_size
+        n_bytes = int.from_bytes(file.read(8), "little")
+        trust.check_size(f"'{path}'", n_bytes + 8, min(file_bytes, MAX_HEADER_BYTES))
+        header = json.loads(file.read(n_bytes), object_pairs_hook=_once)
+    for name, array in header.items():
+        if name != "__metadata__":
+            needed = math.prod(array["shape"]) * ITEM_BYTES[array["dtype"]]
+            trust.check_size(f"An array of '{path}'", needed, file_bytes)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        raise ValueError("a name is used twice")
+    return content
 
 
 @dataclass(frozen=True)
@@ -160,9 +207,51 @@ def _revive(value: Any, arrays: Arrays) -> Any:
     if "$class" in value:
         cls, content = _CLASSES[value["$class"]], {key: _revive(item, arrays) for key, item in value["fields"].items()}
         if set(content) == {f.name for f in fields(cls)}:
+            check_types(cls, content)
             return cls(**content)
         return cls.revive(**content)  # type: ignore[attr-defined]
     return {key: _revive(item, arrays) for key, item in value.items()}  # format 1 of encoders
+
+
+def check_types(cls: type, content: dict[str, Any]) -> None:
+    """Raise ValueError unless values that came from a file have the types of the fields of a dataclass."""
+    hints = get_type_hints(cls)
+    for name, value in content.items():
+        if name not in hints or not _is_a(value, hints[name]):
+            raise ValueError(f"'{name}' of {cls.__name__} has another type")
+
+
+def _is_a(value: Any, hint: Any) -> bool:
+    kind, inner = get_origin(hint) or hint, get_args(hint)
+    if kind in (Union, UnionType):
+        return any(_is_a(value, option) for option in inner)
+    if kind is Literal:
+        return value in inner
+    if kind is np.ndarray:
+        return isinstance(value, np.ndarray) and value.dtype.kind in "biuf"
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63
+    if kind is dict:
+        keys, values = inner or (Any, Any)
+        return isinstance(value, dict) and all(_is_a(k, keys) and _is_a(v, values) for k, v in value.items())
+    if kind in (list, tuple, Sequence):
+        item = inner[0] if inner else Any
+        return isinstance(value, list | tuple) and all(_is_a(part, item) for part in value)
+    return not isinstance(kind, type) or kind is Any or isinstance(value, kind)
+
+
+def arrays_in(value: Any) -> Iterator[Any]:
+    """Every array in learned attributes."""
+    if isinstance(value, np.ndarray):
+        yield value
+    elif isinstance(value, dict | list | tuple):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from arrays_in(part)
+    elif type(value) in _NAMES:
+        for f in fields(value):
+            yield from arrays_in(getattr(value, f.name))
 
 
 def contiguous(value: Any) -> Any:

@@ -7,18 +7,26 @@ absolute path, no address, no codec or class outside a list here, no size that t
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import stat
+import zipfile
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from fusehash.errors import DataError, FusehashError
 
-MAX_DOCUMENT_BYTES = 1 << 24  # of JSON or YAML
+MAX_DOCUMENT_BYTES = 1 << 24  # of JSON
 MAX_DEPTH = 64  # of nested lists and objects in a document
 MAX_EXPANSION = 1100  # bytes that one byte of a compressed file may become; deflate reaches 1032
+MAX_YAML_BYTES = 1 << 18  # of a YAML document, whose parser is slow
+MAX_YAML_EXPANSION = 1 << 20  # characters that it may become when every alias is replaced by what it stands for
+YAML_TAGS = frozenset(
+    f"tag:yaml.org,2002:{kind}" for kind in ("map", "seq", "str", "int", "float", "bool", "null", "merge")
+)
+HDF5_FILTERS = frozenset((1, 2, 3, 4, 32000))  # deflate, shuffle, fletcher32, szip, lzf
 MODEL_PARAMS = {"onnx": ("path", "tokenizer"), "clip": ("model", "pretrained")}  # of encoders: names of other files
 TRUSTED_MODELS = "FUSEHASH_TRUSTED_MODELS"  # environment variable: models that the user confirms, separated by commas
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
@@ -91,6 +99,112 @@ def check_depth(document: Any, subject: str, error: type[FusehashError] = DataEr
             elif isinstance(value, list | tuple):
                 inner.extend(value)
         level = inner
+
+
+def parse_yaml(text: str, subject: str, error: type[FusehashError] = DataError) -> Any:
+    """A YAML document of bounded size, depth and expansion that holds plain values only; needs the package yaml."""
+    import yaml
+
+    if len(text) > MAX_YAML_BYTES:
+        raise error(f"{subject} must have at most {MAX_YAML_BYTES:,} characters. It has {len(text):,}.")
+    try:
+        loader = yaml.SafeLoader(text)
+        root = loader.get_single_node()
+        if root is None:
+            return None
+        _check_yaml(root, subject, error)
+        return loader.construct_document(root)
+    except (yaml.YAMLError, ValueError, RecursionError) as cause:
+        if isinstance(cause, FusehashError):
+            raise
+        mark = getattr(cause, "problem_mark", None)
+        where = f" (line {mark.line + 1})" if mark is not None else ""
+        raise error(f"{subject} must be a YAML file. It cannot be read{where}.") from cause
+
+
+def _check_yaml(root: Any, subject: str, error: type[FusehashError]) -> None:
+    """Raise if the nodes of a document, which share what aliases stand for, are too many, too deep or not plain."""
+    measured: dict[int, tuple[int, int] | None] = {}  # None while what is below a node is being measured
+
+    def measure(node: Any) -> tuple[int, int]:
+        """The characters and levels below a node when aliases are replaced."""
+        if node.tag not in YAML_TAGS:
+            kind = node.tag.removeprefix("tag:yaml.org,2002:")[:80]
+            raise error(f"{subject} must hold plain values. Got {kind!r} in line {node.start_mark.line + 1}.")
+        if id(node) not in measured:
+            measured[id(node)] = None
+            if isinstance(node.value, str):
+                inner = [(len(node.value), 0)]
+                if node.tag.endswith(":int") and len(node.value) > 20:
+                    raise error(f"{subject} must hold numbers of at most 20 digits. Got one of {len(node.value):,}.")
+            else:
+                items = (item if isinstance(item, tuple) else (item,) for item in node.value)
+                inner = [measure(part) for item in items for part in item]
+            size, depth = 1 + sum(size for size, _ in inner), 1 + max((depth for _, depth in inner), default=0)
+            if size > MAX_YAML_EXPANSION or depth > MAX_DEPTH:
+                limits = f"{MAX_YAML_EXPANSION:,} characters and {MAX_DEPTH} levels"
+                raise error(f"{subject} must have at most {limits} when its aliases are replaced. It has more.")
+            measured[id(node)] = size, depth
+        if (below := measured[id(node)]) is None:
+            raise error(f"{subject} must not contain itself. An alias in it does.")
+        return below
+
+    measure(root)
+
+
+def check_archive(source: Path | BinaryIO, subject: str, error: type[FusehashError] = DataError) -> None:
+    """Raise unless a zip archive holds plain files side by side that cannot expand beyond what its size allows."""
+    try:
+        with zipfile.ZipFile(source) as archive:
+            members, end = archive.infolist(), archive.start_dir
+    except Exception as cause:  # zipfile raises many classes on damaged files
+        raise error(f"{subject} must be an intact zip archive. It is truncated or damaged.") from cause
+    members.sort(key=lambda member: member.header_offset)
+    names = [member.filename for member in members]
+    if len(set(names)) < len(names):
+        raise error(f"{subject} must hold every file once. A name in it is used twice.")
+    ends = [*(member.header_offset for member in members), end][1:]
+    for member, following in zip(members, ends, strict=True):
+        name, path = member.filename[:80], PurePosixPath(member.filename)
+        if path.is_absolute() or ".." in path.parts or "\\" in name or stat.S_ISLNK(member.external_attr >> 16):
+            raise error(f"{subject} must hold files of its own. {name!r} leads out of it.")
+        if member.flag_bits & 1 or member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise error(
+                f"{subject} must be stored plainly or by deflate. {name!r} is encrypted or compressed otherwise."
+            )
+        start = member.header_offset + 30 + len(member.orig_filename)
+        if member.header_offset < 0 or start + member.compress_size > following:
+            raise error(f"{subject} must hold files side by side. {name!r} overlaps with what follows it.")
+        deflated = member.compress_type == zipfile.ZIP_DEFLATED
+        inside = f"The file {name!r} in {subject}"
+        check_size(inside, member.file_size, member.compress_size, error, compressed=deflated)
+
+
+def check_hdf5(dataset: Any, subject: str = "", error: type[FusehashError] = DataError) -> None:
+    """Raise unless an h5py dataset is in its own file, which can hold it, and needs no unusual filter."""
+    subject = subject or f"The HDF5 dataset {dataset.name}"
+    layout = dataset.id.get_create_plist()  # before its shape is asked for, which may open other files
+    if layout.get_external_count() or layout.get_layout() not in (0, 1, 2):  # compact, contiguous, chunked
+        raise error(f"{subject} must be stored in its own file. It refers to others.")
+    filters = {layout.get_filter(i)[0] for i in range(layout.get_nfilters())}
+    if not filters <= HDF5_FILTERS:
+        codes = ", ".join(map(str, sorted(filters - HDF5_FILTERS)))
+        raise error(f"{subject} must be compressed by gzip, szip or lzf, or not at all. Got filter {codes}.")
+    needed = math.prod(dataset.shape or ()) * dataset.dtype.itemsize
+    file_bytes = min(dataset.id.get_storage_size(), dataset.file.id.get_filesize())
+    check_size(subject, needed, file_bytes, error, compressed=bool(filters))
+
+
+def open_hdf5(group: Any, name: str, subject: str = "", error: type[FusehashError] = DataError) -> Any:
+    """A member of an h5py group, a dataset checked; a link to elsewhere is not followed."""
+    subject = subject or f"'{name}' of the HDF5 file"
+    for part in name.strip("/").split("/"):
+        if type(group.get(part, getlink=True)).__name__ != "HardLink":
+            raise error(f"{subject} must be in its own file. It is a link.")
+        group = group[part]
+    if type(group).__name__ == "Dataset":
+        check_hdf5(group, subject, error)
+    return group
 
 
 def confirm_models(*params: Mapping[str, Any] | None) -> None:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors import safe_open
 from safetensors.numpy import save_file
 
 import fusehash
 from fusehash import datasets, files
 from fusehash.errors import DataError, ModelFileError
 from fusehash.hashers.base import MODEL_FILE
+from sealing import parts, seal
 
 DATA = datasets.make_paired(90, views={"image": 24, "text": 19}, n_classes=3, random_state=2)
 TRAIN, NEW = DATA.views.rows(DATA.train), DATA.views.rows(DATA.query)
@@ -34,16 +34,11 @@ def saved(fitted, tmp_path):
     return path
 
 
-def parts(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    with safe_open(str(path), framework="np") as file:
-        return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata())  # noqa: SIM118
-
-
 def rewrite(path: Path, **changes: str | None) -> None:
     """The same file with other metadata; None removes an entry."""
     arrays, metadata = parts(path)
     metadata = {name: value for name, value in {**metadata, **changes}.items() if value is not None}
-    save_file(arrays, path, metadata=metadata)
+    seal(path, arrays, metadata)
 
 
 def refuses(sentence: str = DAMAGED):
@@ -159,7 +154,7 @@ def test_a_safetensors_file_of_another_kind_is_refused(tmp_path):
 @pytest.mark.base_class
 def test_a_newer_file_is_refused_with_both_versions(saved):
     rewrite(saved, version="99")
-    with refuses(r"was written by a newer fusehash \(format 99\); this one reads formats up to 2\."):
+    with refuses(r"was written by a newer fusehash \(format 99\); this one reads formats up to 3\."):
         fusehash.load(saved)
 
 
@@ -205,7 +200,7 @@ def test_damaged_metadata_is_refused(saved, changes):
 def test_a_model_whose_arrays_are_gone_is_refused(saved):
     arrays, metadata = parts(saved)
     for lost in arrays:
-        save_file({name: array for name, array in arrays.items() if name != lost}, saved, metadata=metadata)
+        seal(saved, {name: array for name, array in arrays.items() if name != lost}, metadata)
         with refuses():
             fusehash.load(saved)
 
@@ -252,7 +247,7 @@ class FullDisk:
     """A file that takes half of what it is given."""
 
     def __init__(self, file):
-        self.file = file
+        self.file, self.name = file, file.name
 
     def __enter__(self):
         return self
@@ -267,8 +262,8 @@ class FullDisk:
 
 
 def full_disk_at_write(monkeypatch):
-    real = os.fdopen
-    monkeypatch.setattr(files.os, "fdopen", lambda *args: FullDisk(real(*args)))
+    real = files.create_draft
+    monkeypatch.setattr(files, "create_draft", lambda path: FullDisk(real(path)))
 
 
 def full_disk_at_flush(monkeypatch):

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors import safe_open
-from safetensors.numpy import save_file
 from sklearn.exceptions import NotFittedError
 
 from fusehash import encoders, hashers
 from fusehash.datasets import make_paired
 from fusehash.errors import DataError, ModelFileError
+from sealing import parts, seal
 
 TEXTS = [f"the {a} {b}" for a in ("red", "green", "blue") for b in ("house", "lake", "mountain", "street")]
 
@@ -94,10 +93,8 @@ def test_damaged_files(made, tmp_path):
 
 
 def rewritten(path, **changes):
-    with safe_open(str(path), framework="np") as file:
-        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        metadata = file.metadata()
-    save_file(arrays, str(path), {**metadata, **changes})
+    arrays, entries = parts(path)
+    seal(path, arrays, {**entries, **changes})
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -131,7 +133,7 @@ paper: 1
         ({"methods": "regression"}, "'methods' of tiny must be a list"),
         ({"methods": ["nothing"]}, "must be among fusehash, agsfh, .* Got 'nothing' instead"),
         ({"methods": [{"label": "x"}]}, "must have the key 'method'"),
-        ({"methods": ["regression", "regression"]}, "must differ. Got 'REG' twice"),
+        ({"methods": ["regression", "regression"]}, "must differ. Got 'REG' 2 times"),
         ({"methods": [{"method": "regression", "color": 1}]}, "Got 'color' instead"),
         ({"methods": [{"method": "regression", "params": {"wings": 1}}]}, "'params' of regression .* Got 'wings'"),
         ({"methods": [{"method": "regression", "params": {"n_bits": 8}}]}, "'params' of regression .* Got 'n_bits'"),
@@ -145,7 +147,7 @@ paper: 1
         ({"bits": [12]}, "must be a positive multiple of 8, at most 4096. Got 12"),
         ({"bits": 16}, "'bits' of tiny must be a list"),
         ({"bits": []}, "must be a list that is not empty"),
-        ({"seeds": 0}, "an integer of at least 1, or a list of seeds"),
+        ({"seeds": 0}, "an integer from 1 to 10000, or a list of seeds"),
         ({"seeds": [-1]}, "an integer of at least 0. Got -1"),
         ({"protocols": ["U", "X"]}, "among U, H, HN, FN. Got 'X' instead"),
         ({"protocols": []}, "must be a list that is not empty"),
@@ -187,7 +189,7 @@ def test_no_such_specification():
 def test_what_is_not_plain_yaml_is_refused(tmp_path: Path, text: str):
     file = tmp_path / "broken.yaml"
     file.write_text(text)
-    with pytest.raises(DataError, match="must be a YAML file"):
+    with pytest.raises(DataError, match=r"must be a YAML file|must hold plain values"):
         load_spec(file)
 
 
@@ -232,3 +234,53 @@ def test_narrowing_to_what_is_not_there(words, sentence):
 def test_narrowing_to_nothing():
     with pytest.raises(DataError, match="Nothing of paper/figures is left"):
         load_spec("paper/figures").narrowed(["fsh"], [64])
+
+
+LEVELS = [f"{chr(98 + i)}: &{chr(98 + i)} [{', '.join([f'*{chr(97 + i)}'] * 9)}]" for i in range(6)]
+MERGED = [f"{chr(98 + i)}: &{chr(98 + i)} {{<<: [{', '.join([f'*{chr(97 + i)}'] * 9)}]}}" for i in range(6)]
+CHAINED = [f"a{i + 1}: &a{i + 1} [*a{i}]" for i in range(100)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("\n".join(["a: &a [laugh]", *LEVELS, "title: *g"]), "when its aliases are replaced"),
+        ("\n".join(["a: &a {x: laugh}", *MERGED, "title: *g"]), "when its aliases are replaced"),
+        ("\n".join(["a0: &a0 [x]", *CHAINED]), "64 levels"),
+        ("a: &a [*a]", "must not contain itself"),
+        ("[" * 100 + "]" * 100, "64 levels"),
+        ("[" * 100_000, "must be a YAML file"),
+        ("title: " + "x" * (1 << 18), "at most 262,144 characters"),
+        ("title: !!binary aGVsbG8=", "plain values. Got 'binary' in line 1"),
+        ("title: 2026-11-15", "plain values. Got 'timestamp' in line 1"),
+        ("title: 2026-13-45", "plain values. Got 'timestamp' in line 1"),
+        ("title: !mine x", "plain values. Got '!mine' in line 1"),
+        (f"title: {'9' * 5000}", "numbers of at most 20 digits"),
+        (f"title: 0x{'f' * 5000}", "numbers of at most 20 digits"),
+    ],
+)
+def test_a_hostile_document_is_refused_in_one_short_sentence(tmp_path: Path, text: str, expected: str):
+    file = tmp_path / "hostile.yaml"
+    file.write_text(text)
+    with pytest.raises(DataError, match=re.escape(expected)) as refusal:
+        load_spec(file)
+    assert len(str(refusal.value)) < 500
+
+
+def test_aliases_and_merged_keys_still_work(tmp_path: Path):
+    file = tmp_path / "aliases.yaml"
+    text = "title: T\ndataset: wiki\nbits: &bits [16, 32]\n"
+    text += "methods: [&a {method: agsfh, bits: *bits}, {<<: *a, label: other, params: {max_iter: 2}}]\n"
+    file.write_text(text)
+    assert [series.bits for series in load_spec(file).runs] == [(16, 32), (16, 32)]
+
+
+def test_an_absurd_number_of_seeds_is_refused():
+    with pytest.raises(DataError, match="'seeds' of x must be an integer from 1 to 10000"):
+        parse_spec({"title": "T", "dataset": "wiki", "bits": [16], "methods": ["fsh"], "seeds": 10**15}, "x")
+
+
+def test_a_pipe_is_no_specification(tmp_path: Path):
+    os.mkfifo(tmp_path / "pipe.yaml")
+    with pytest.raises(DataError, match="must be a file"):
+        load_spec(tmp_path / "pipe.yaml")

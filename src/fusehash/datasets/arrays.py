@@ -10,6 +10,7 @@ deep      XAll, IAll or images (picture features), YAll (text), LAll (labels), w
 
 from __future__ import annotations
 
+import math
 import zipfile
 from abc import ABC, abstractmethod
 from collections import defaultdict, deque
@@ -23,7 +24,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fusehash.datasets.base import tidy_labels, tidy_view
+from fusehash import trust
+from fusehash.datasets import matlab
+from fusehash.datasets.base import SPARSE_COLUMNS, tidy_labels, tidy_view
 from fusehash.errors import DataError, FusehashError
 from fusehash.extras import require
 from fusehash.views import BLOCK_ROWS, to_dense
@@ -37,7 +40,7 @@ class ArrayFile(ABC):
     kind: str
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self.title = path, f"The file {path.name}"
         with self._intact():
             self.shapes: dict[str, tuple[int, ...]] = self._shapes()
 
@@ -46,7 +49,8 @@ class ArrayFile(ABC):
         with self._intact(f" (array '{key}')"):
             array = self._read(key)
             if sp.issparse(array):
-                array.check_format(full_check=True)  # indices outside of the matrix would crash the process
+                needed = 8 * array.shape[0] * min(array.shape[1], SPARSE_COLUMNS)  # see `tidy_view`
+                trust.check_size(f"Array {key} of {self.path.name}", needed, self.path.stat().st_size, compressed=True)
         return array
 
     @property
@@ -57,7 +61,7 @@ class ArrayFile(ABC):
     def _intact(self, where: str = "") -> Iterator[None]:
         try:
             yield
-        except (MemoryError, FusehashError):
+        except FusehashError:
             raise
         except Exception as error:  # parsers raise many classes on damaged files
             reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
@@ -76,37 +80,53 @@ class NpzFile(ArrayFile):
 
     kind = ".npz"
 
+    @contextmanager
+    def _open(self) -> Iterator[zipfile.ZipFile]:
+        with trust.open_file(self.path, self.title) as file:
+            trust.check_archive(file, self.title)
+            with zipfile.ZipFile(file) as archive:
+                yield archive
+
     def _shapes(self) -> dict[str, tuple[int, ...]]:
-        shapes = {}
-        with zipfile.ZipFile(self.path) as archive:
-            for member in archive.namelist():
-                if not member.endswith(".npy"):
-                    continue
-                with archive.open(member) as stream:
-                    first = np.lib.format.read_magic(stream) == (1, 0)
-                    header = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
-                    shapes[member.removesuffix(".npy")] = tuple(header(stream)[0])
-        return shapes
+        with self._open() as archive:
+            keys = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+            return {key: self._header(archive, key)[0] for key in keys}
+
+    def _header(self, archive: zipfile.ZipFile, key: str) -> tuple[tuple[int, ...], Any, int]:
+        """Shape and type of an array, and the bytes of its header."""
+        with archive.open(f"{key}.npy") as stream:
+            is_first = np.lib.format.read_magic(stream) == (1, 0)
+            header = np.lib.format.read_array_header_1_0 if is_first else np.lib.format.read_array_header_2_0
+            shape, _, dtype = header(stream)
+            return tuple(shape), dtype, stream.tell()
 
     def _read(self, key: str) -> Any:
-        with np.load(self.path, allow_pickle=False) as archive:
-            return archive[key]
+        with self._open() as archive:
+            shape, dtype, start = self._header(archive, key)
+            if dtype.kind not in "biufcSU" or not dtype.itemsize or min(shape, default=0) < 0:
+                raise ValueError(f"it is of type {dtype} and shape {shape}; nothing is unpickled")
+            needed, available = math.prod(shape) * dtype.itemsize, archive.getinfo(f"{key}.npy").file_size - start
+            trust.check_size(f"Array {key} of {self.path.name}", needed, available)
+            with archive.open(f"{key}.npy") as stream:
+                array = np.lib.format.read_array(stream, allow_pickle=False)
+                if stream.read(1):  # reading to the end also compares the checksum
+                    raise ValueError("there is more than the array")
+                return array
 
 
 class MatFile(ArrayFile):
-    """MATLAB's .mat up to version 7, through scipy."""
+    """MATLAB's .mat up to version 7."""
 
     kind = ".mat"
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
-        from scipy.io import whosmat
-
-        return {name: tuple(shape) for name, shape, _ in whosmat(self.path)}
+        with trust.open_file(self.path, self.title) as file:
+            self._variables = matlab.list_variables(file)
+        return {name: variable.shape for name, variable in self._variables.items()}
 
     def _read(self, key: str) -> Any:
-        from scipy.io import loadmat
-
-        return loadmat(self.path, variable_names=[key])[key]
+        with trust.open_file(self.path, self.title) as file:
+            return matlab.read_variable(file, self._variables[key])
 
 
 class Mat73File(ArrayFile):
@@ -120,31 +140,34 @@ class Mat73File(ArrayFile):
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         shapes = {}
         with self._open() as file:
-            for name, node in file.items():
+            for name in file:
                 if name.startswith("#"):  # MATLAB's own references
                     continue
+                node = trust.open_hdf5(file, name, f"Array {name} of {self.path.name}")
                 if hasattr(node, "shape"):
                     shapes[name] = tuple(reversed(node.shape))
                 elif "jc" in node and "MATLAB_sparse" in node.attrs:
-                    shapes[name] = (int(node.attrs["MATLAB_sparse"]), node["jc"].shape[0] - 1)
+                    ends = trust.open_hdf5(node, "jc", f"Array {name} of {self.path.name}")
+                    shapes[name] = (int(node.attrs["MATLAB_sparse"]), ends.shape[0] - 1)
         return shapes
 
     def _read(self, key: str) -> Any:
+        subject = f"Array {key} of {self.path.name}"
         with self._open() as file:
-            node = file[key]
+            node = trust.open_hdf5(file, key, subject)
             if hasattr(node, "shape"):
                 return node[()].T
-            parts = [node[part][()] if part in node else np.zeros(0, np.int64) for part in ("data", "ir", "jc")]
-            return sp.csc_array(tuple(parts), shape=self.shapes[key])
+            values, rows, ends = (
+                trust.open_hdf5(node, part, subject)[()] if part in node else np.zeros(0, np.int64)
+                for part in ("data", "ir", "jc")
+            )
+            return matlab.sparse_matrix(values, rows, ends, self.shapes[key])
 
 
 def open_arrays(path: Path) -> ArrayFile:
     """Open a file of arrays; its first bytes decide the format, not its name."""
-    try:
-        with path.open("rb") as stream:
-            head = stream.read(520)
-    except OSError as error:
-        raise DataError(f"The file {path} could not be read: {error.strerror or error}.") from error
+    with trust.open_file(path, f"The file {path}") as stream:
+        head = stream.read(520)
     if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         return NpzFile(path)
     if head.startswith((b"\x89HDF\r\n\x1a\n", b"MATLAB 7.3")) or head[512:520] == b"\x89HDF\r\n\x1a\n":

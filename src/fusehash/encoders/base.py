@@ -13,16 +13,17 @@ from sklearn.exceptions import NotFittedError
 
 from fusehash import parameters
 from fusehash.errors import DataError
-from fusehash.files import FileFormat
+from fusehash.files import FileFormat, arrays_in
 from fusehash.numerics.parallel import map_blocks, one_blas_thread
-from fusehash.parameters import Rule, rules_of
+from fusehash.parameters import Rule, integer, rules_of
 
 Single: TypeAlias = NDArray[np.float32]
 Progress: TypeAlias = Callable[[int, int, str], None]
 # The features of a batch of items, and for the items that cannot be read: position -> why.
 Batch: TypeAlias = tuple[Single, dict[int, str]]
 
-ENCODER_FILE = FileFormat("fusehash-encoder", 1, "encoder")
+ENCODER_FILE = FileFormat("fusehash-encoder", 2, "encoder", checked_since=2)
+MAX_FEATURES = 1 << 24
 NOT_SAVED = ("n_jobs",)  # a parameter that does not change the features
 NOT_LEARNED = ("problems_",)  # describes the last call only
 
@@ -125,7 +126,11 @@ class Encoder(BaseEstimator, TransformerMixin, ABC):
         contents, problems = self._read(items)
         features = np.full((len(items), self.n_features_), np.nan, dtype=np.float32)
         if contents:
-            features[list(contents)] = self._rows(list(contents.values()))
+            rows = self._rows(list(contents.values()))
+            if rows.shape != (len(contents), self.n_features_):
+                rule = f"{type(self).__name__} must give {self.n_features_} features per item, as when it was fitted."
+                raise DataError(f"{rule} It gives {rows.shape[1]}.")
+            features[list(contents)] = rows
         return features, problems
 
     @abstractmethod
@@ -203,8 +208,10 @@ class Encoder(BaseEstimator, TransformerMixin, ABC):
             if not name.endswith("_") or name.startswith("_"):
                 raise ValueError("not a learned attribute of an encoder")
             setattr(encoder, name, value)
-        if not isinstance(encoder.n_features_, int) or encoder.n_features_ < 1:
+        if not integer(1, MAX_FEATURES).accepts(encoder.n_features_):
             raise ValueError("not a number of features")
+        if any(array.dtype.kind == "f" and np.isnan(array).any() for array in arrays_in(content["state"])):
+            raise ValueError("NaN among the learned numbers")
         encoder._check_state()
         encoder.problems_ = {}
         return encoder

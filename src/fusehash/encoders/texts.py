@@ -45,6 +45,12 @@ class TextEncoder(Encoder):
     def _blank(self) -> Single:
         return self._rows(["a"])
 
+    def _check_terms(self, terms: list[Any]) -> None:
+        """Raise ValueError unless terms of a file are strings, and texts can be encoded with them."""
+        if not terms or not all(isinstance(term, str) for term in terms):
+            raise ValueError("not the terms of texts")
+        self._rows([" ".join(terms[:10])])
+
     def _usable(self, items: Sequence[Any]) -> list[str]:
         """The texts to learn from; the other items are reported in `problems_`."""
         texts, self.problems_ = self._read(items)
@@ -148,6 +154,7 @@ class TfidfEncoder(TextEncoder):
         n_terms = len(self.words_) + len(self.grams_)
         if self.idf_.shape != (n_terms,) or self.components_.shape != (n_terms, self.n_features_):
             raise ValueError("terms, weights and components do not belong together")
+        self._check_terms(self.words_ + self.grams_)
 
 
 class LdaEncoder(TextEncoder):
@@ -225,6 +232,7 @@ class LdaEncoder(TextEncoder):
     def _check_state(self) -> None:
         if self.topics_.shape != (self.n_features_, len(self.words_)):
             raise ValueError("topics and words do not belong together")
+        self._check_terms(self.words_)
 
 
 def clean(text: str) -> str:

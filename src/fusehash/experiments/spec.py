@@ -17,13 +17,14 @@ paper: 1                                              the printed table to compa
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from fusehash import hashers
+from fusehash import hashers, trust
 from fusehash.datasets import load, make_paired
 from fusehash.errors import DataError
 from fusehash.evaluation import PROTOCOLS
@@ -32,6 +33,7 @@ from fusehash.experiments.store import NOT_SETTINGS, DatasetRecord, RunSettings
 from fusehash.extras import require
 from fusehash.parameters import MAX_BITS, Rule, integer, multiple_of
 
+MAX_SEEDS = 10_000
 SHIPPED = Path(__file__).parent / "specs"
 PAPER_TABLES = (1, 2, 3, 4, 5, 6, 7)
 SECTIONS = ("map", "topn", "pr", "convergence", "sensitivity", "times", "ablation", "examples")
@@ -169,18 +171,19 @@ def shipped() -> list[str]:
 
 def load_spec(name_or_path: str | Path) -> Spec:
     """Read and check a specification: a shipped one by name ("paper/table1"), or a file."""
-    yaml = require("yaml", "Reading a specification")
+    require("yaml", "Reading a specification")
     name = str(name_or_path)
     file = SHIPPED / f"{name}.yaml" if name in shipped() else Path(name_or_path)
     if not file.is_file():
         names = ", ".join(shipped())
         raise DataError(f"A specification must be a file, or one of {names}. Got {name!r}, which is neither.")
+    subject = f"The specification {name}"
+    with trust.open_file(file, subject) as stream:
+        text = stream.read(4 * trust.MAX_YAML_BYTES + 1)  # characters have up to four bytes
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" (line {mark.line + 1})" if mark is not None else ""
-        raise DataError(f"The specification {name} must be a YAML file. It cannot be read{where}.") from error
+        content = trust.parse_yaml(text.decode(), subject)
+    except UnicodeDecodeError as error:
+        raise DataError(f"{subject} must be a YAML file in UTF-8. It is in another encoding.") from error
     return parse_spec(content, name if name in shipped() else file.stem)
 
 
@@ -192,15 +195,14 @@ def parse_spec(content: Any, name: str) -> Spec:
     runs += _sweep(entries["sweep"], name) if "sweep" in entries else []
     if not runs:
         raise DataError(f"The specification {name} must list 'methods', or a 'sweep'. It has neither.")
-    labels = [series.label for series in runs]
-    twice = [label for label in labels if labels.count(label) > 1]
-    if twice:
-        raise DataError(f"Labels of the specification {name} must differ. Got {twice[0]!r} twice.")
+    for label, count in Counter(series.label for series in runs).items():
+        if count > 1:
+            raise DataError(f"Labels of the specification {name} must differ. Got {label!r} {count} times.")
     datasets = _list(datasets if isinstance(datasets, list) else [datasets], "dataset", name)
     seeds, k = entries.get("seeds", 5), entries.get("k", 50)
     ties, paper = entries.get("ties", "expected"), entries.get("paper")
     if not isinstance(seeds, list):
-        seeds = list(range(_number(seeds, "seeds", integer(1, why=", or a list of seeds"), name)))
+        seeds = list(range(_number(seeds, "seeds", integer(1, MAX_SEEDS, why=", or a list of seeds"), name)))
     _among("ties", [ties], TIES, name)
     return Spec(
         name=name,

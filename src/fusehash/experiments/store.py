@@ -24,16 +24,17 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from fusehash import bits, hashers, trust
 from fusehash.errors import DataError, ModelFileError, warn
 from fusehash.evaluation import PROTOCOLS
 from fusehash.evaluation.protocols import ProtocolRows, StageName
-from fusehash.files import FileFormat
+from fusehash.files import FileFormat, check_types
 from fusehash.views import Floats
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 
-RUN_FILE = FileFormat("fusehash-run", 2, "run")
-DATASET_FILE = FileFormat("fusehash-dataset", 2, "data set record")
+RUN_FILE = FileFormat("fusehash-run", 3, "run", checked_since=3)
+DATASET_FILE = FileFormat("fusehash-dataset", 3, "data set record", checked_since=3)
 # Constructor arguments that are not settings of the method: a run has fields for them, or they do not change codes.
 NOT_SETTINGS = ("n_bits", "random_state", "n_threads", "callback")
 # In files of format 1, AGSFH and FuseHash were one method with these defaults; preset "paper" was AGSFH.
@@ -51,8 +52,6 @@ FORMAT_1_AGSFH: dict[str, Any] = {
 @cache
 def _settings_of(method: str) -> tuple[dict[str, Any], bool]:
     """The default settings of a method, and whether its codes can depend on the seed."""
-    from fusehash import hashers
-
     cls = hashers.get(method)
     defaults = {name: value for name, value in cls().get_params(deep=False).items() if name not in NOT_SETTINGS}
     return defaults, cls.seeded is not False
@@ -267,13 +266,8 @@ class ResultStore:
         return len(self._run_files())
 
     def _run(self, path: Path) -> RunRecord | None:
-        content = self._read(path, RUN_FILE)
-        if content is None:
-            return None
-        facts, arrays = content
-        objective = arrays.pop("objective", None)
-        codes = {name.removeprefix("codes/"): array for name, array in arrays.items()}
-        return RunRecord(codes=codes, objective=objective, **facts)
+        record = self._read(path, RUN_FILE)
+        return record if isinstance(record, RunRecord) else None
 
     def _run_files(self) -> list[Path]:
         files = self.folder.glob("runs/*/*.safetensors")
@@ -313,13 +307,13 @@ class ResultStore:
         return min(matches, key=lambda record: record.stand_in, default=None)
 
     def _dataset(self, fingerprint: str) -> DatasetRecord | None:
-        content = self._read(self._dataset_file(fingerprint), DATASET_FILE)
-        return None if content is None else DatasetRecord(**content[0] | content[1])
+        record = self._read(self._dataset_file(fingerprint), DATASET_FILE)
+        return record if isinstance(record, DatasetRecord) else None
 
     def _dataset_file(self, fingerprint: str) -> Path:
         return self.folder / "datasets" / f"{fingerprint}.safetensors"
 
-    def _read(self, path: Path, kind: FileFormat) -> tuple[dict[str, Any], Arrays] | None:
+    def _read(self, path: Path, kind: FileFormat) -> RunRecord | DatasetRecord | None:
         try:
             return _read(path, kind) if path.is_file() else None
         except ModelFileError:
@@ -330,31 +324,64 @@ class ResultStore:
 
 
 def _write(path: Path, kind: FileFormat, facts: dict[str, Any], arrays: Arrays) -> None:
-    text = json.dumps(facts, allow_nan=False)
     path.parent.mkdir(parents=True, exist_ok=True)
-    kind.write(path, {"facts": text, "arrays": arrays, "sha256": _checksum(text, arrays)})
+    kind.write(path, {"facts": json.dumps(facts, allow_nan=False), "arrays": arrays})
 
 
-def _read(path: Path, kind: FileFormat) -> tuple[dict[str, Any], Arrays]:
+def _read(path: Path, kind: FileFormat) -> RunRecord | DatasetRecord:
     with kind.reading(path) as (written_as, content):
         if written_as == 1:
             text, arrays = content.documents["facts"], content.arrays
         else:
             text, arrays = content["facts"], content["arrays"]
         facts = json.loads(text)
+        trust.check_depth(facts, str(path), ModelFileError)
         key = facts.pop("key")
-        if not path.stem.endswith((key, f"-{key[:8]}")) or content["sha256"] != _checksum(text, arrays):
+        if not path.stem.endswith((key, f"-{key[:8]}")):
+            raise ValueError("The file is not what its name says.")
+        if written_as < 3 and content["sha256"] != _checksum(text, arrays):
             raise ValueError("The file is not what was written.")
-        if "settings" in facts:
-            settings = facts["settings"]
-            if written_as == 1 and settings["method"] == "agsfh" and settings["params"].pop("preset", None) is None:
-                settings["method"] = "fusehash"
-            facts["settings"] = RunSettings(**settings)
-    return facts, arrays
+        if kind is DATASET_FILE:
+            check_types(DatasetRecord, facts | arrays)
+            return _checked_dataset(DatasetRecord(**facts | arrays))
+        settings = facts.pop("settings")
+        if written_as == 1 and settings["method"] == "agsfh" and settings["params"].pop("preset", None) is None:
+            settings["method"] = "fusehash"
+        check_types(RunSettings, settings)
+        objective = arrays.pop("objective", None)
+        codes = {name.removeprefix("codes/"): array for name, array in arrays.items()}
+        values = {**facts, "settings": RunSettings(**settings), "codes": codes, "objective": objective}
+        check_types(RunRecord, values)
+        return _checked_run(RunRecord(**values))
+
+
+def _checked_run(record: RunRecord) -> RunRecord:
+    """Raise unless the codes of a run that was read can be compared."""
+    if not re.fullmatch("[0-9a-f]{64}", record.settings.key):  # which an unknown method or setting does not have
+        raise ValueError("not the settings of a run")
+    for codes in record.codes.values():
+        bits.check_codes(codes, record.settings.n_bits)
+    return record
+
+
+def _checked_dataset(record: DatasetRecord) -> DatasetRecord:
+    """Raise unless the rows and labels of a data set that was read belong together."""
+    rows = (record.train, record.query, record.database)
+    if any(part.ndim != 1 or part.dtype.kind not in "iu" or (part.size and not part.min() >= 0) for part in rows):
+        raise ValueError("not the rows of a data set")
+    n_rows = len(record.labels)
+    if record.labels.ndim not in (1, 2) or any(part.size and part.max() >= n_rows for part in rows):
+        raise ValueError("rows that have no label")
+    ends, texts = record.ends.astype(np.int64), record.texts
+    if ends.ndim != 1 or record.thumbnails.ndim != 1 or record.thumbnails.dtype != np.uint8:
+        raise ValueError("not the pictures of a data set")
+    if len(ends) not in (0, n_rows) or len(texts) not in (0, n_rows) or (np.diff(ends, prepend=0) < 0).any():
+        raise ValueError("texts or pictures of other rows")
+    return record
 
 
 def _checksum(text: str, arrays: Arrays) -> str:
-    """Over everything in a file: a safetensors header alone does not detect a flipped bit."""
+    """Of files up to format 2, which had their own."""
     digest = hashlib.sha256(text.encode())
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])

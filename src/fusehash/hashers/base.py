@@ -15,7 +15,7 @@ from sklearn.exceptions import NotFittedError
 from fusehash import bits, parameters
 from fusehash.errors import DataError, ParameterError, warn
 from fusehash.evaluation import pair_auc
-from fusehash.files import FileFormat, contiguous
+from fusehash.files import FileFormat, arrays_in, contiguous
 from fusehash.numerics.arrays import Array, check_device, convert, device_of, host, is_foreign, namespace, to_device_of
 from fusehash.numerics.parallel import map_blocks, one_blas_thread
 from fusehash.parameters import Progress, Rule, check_labels, flag, integer, multiple_of, real, resolve_seed, rng_for
@@ -26,7 +26,7 @@ from fusehash.views import Floats, PairedViews, ViewsLike, check_view, named, to
 
 Self = TypeVar("Self", bound="CrossModalHasher")
 
-MODEL_FILE = FileFormat("fusehash-model", 2, "model")
+MODEL_FILE = FileFormat("fusehash-model", 3, "model", checked_since=3)
 # Constructor arguments that are not settings of the method, and learned attributes of every method.
 NOT_SAVED = ("callback", "n_threads")
 LEARNED_BY_ALL = ("codes_", "n_features_", "n_samples_", "view_names_")
@@ -484,11 +484,35 @@ class CrossModalHasher(BaseEstimator, ABC):
         MODEL_FILE.write(Path(path), {"method": self.method, "params": params, "state": self._learned()})
 
     def _restore(self, learned: dict[str, Any]) -> None:
-        """Take over the learned attributes of a file; raises ValueError if they are not those of a model."""
+        """Take over the learned attributes of a file; raises if a model with them could not encode."""
         if not set(LEARNED_BY_ALL) <= set(learned) or not all(map(is_learned, learned)):
             raise ValueError("not the learned attributes of a model")
+        parameters.check(type(self).__name__, self.parameter_rules(), self.get_params(deep=False))
         bits.check_codes(learned["codes_"], self.n_bits)
+        arrays = list(arrays_in(learned))
+        names, widths = learned["view_names_"], learned["n_features_"]
+        if not names or sorted(widths) != sorted(names) or not all(isinstance(name, str) for name in names):
+            raise ValueError("not the views of a model")
+        if not all(integer(1, max(array.size for array in arrays)).accepts(width) for width in widths.values()):
+            raise ValueError("more features than the arrays are for")
+        if any(array.dtype.kind == "f" and np.isnan(array).any() for array in arrays):
+            raise ValueError("NaN among the learned numbers")
+        integer(1).check("a model", "n_samples_", learned["n_samples_"])
         self.__dict__.update(learned)
+        self._try_out()
+
+    def _try_out(self) -> None:
+        """Raise unless one row of every view can be encoded, alone and fused."""
+        rows = {name: np.ones((1, width)) for name, width in self.n_features_.items()}
+        with np.errstate(all="ignore"):
+            projections = [self._project_block(row, name) for name, row in rows.items()]
+            fused = self._project_complete_block(rows)
+        for projection in projections if fused is None else [*projections, fused]:
+            if projection.ndim != 2 or len(projection) != 1 or projection.shape[1] < self.n_bits:
+                raise ValueError("projections of another length than the codes")
+        weights = self._fusion_weights()
+        if not all(real(-np.inf).accepts(weights[name]) for name in rows):
+            raise ValueError("not the weights of the views")
 
     # -- checks --------------------------------------------------------------------------------------------------
 
