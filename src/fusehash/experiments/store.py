@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from fusehash.errors import DataError, ModelFileError, warn
 from fusehash.evaluation import PROTOCOLS
 from fusehash.evaluation.protocols import ProtocolRows, StageName
-from fusehash.files import FileFormat
+from fusehash.files import FileFormat, make_folder
 from fusehash.views import Floats
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
@@ -331,7 +331,7 @@ class ResultStore:
 
 def _write(path: Path, kind: FileFormat, facts: dict[str, Any], arrays: Arrays) -> None:
     text = json.dumps(facts, allow_nan=False)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     kind.write(path, {"facts": text, "arrays": arrays, "sha256": _checksum(text, arrays)})
 
 
