@@ -1,0 +1,109 @@
+"""Workers in other processes (worker.py), seen from the test: sent commands, killed, forked."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+HANGS = 30.0  # seconds without an answer, on a busy computer
+
+
+class Process:
+    """One process, with the folder that each of its handles was opened in."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.settimeout(HANGS)
+        self._answers, self._requests = connection.makefile("r"), connection.makefile("w")
+        connection.close()
+        self.pid = int(self._listen()["pid"])
+        self.handles: dict[str, str] = {}
+
+    def begin(self, command: str, **arguments: Any) -> None:
+        self._requests.write(json.dumps({"do": command, **arguments}) + "\n")
+        self._requests.flush()
+
+    def acknowledged(self, count: int) -> int:
+        """Wait for so many calls of `change`; returns how many of them there were before it ended."""
+        for number in range(count):
+            answer = self._listen()
+            if "acknowledged" not in answer:
+                self._early = answer
+                return number
+        return count
+
+    _early: dict[str, Any] | None = None
+
+    def end(self) -> dict[str, Any]:
+        """The answer to what was begun, {} if the process died, with the number of calls that were acknowledged."""
+        count = 0
+        while True:
+            answer, self._early = self._early or self._listen(), None
+            if "acknowledged" not in answer:
+                return {**answer, "acknowledged": count}
+            count += 1
+
+    def ask(self, command: str, **arguments: Any) -> dict[str, Any]:
+        self.begin(command, **arguments)
+        return self.end()
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+
+    def _listen(self) -> dict[str, Any]:
+        try:
+            line = self._answers.readline()
+        except ConnectionResetError:
+            line = ""
+        answer: dict[str, Any] = json.loads(line) if line.endswith("\n") else {}
+        return answer
+
+    def leave(self) -> None:
+        """Let the process end by itself."""
+        self.begin("exit")
+        self._requests.close()
+        self._answers.close()
+
+
+class Nursery:
+    """Starts processes that have fusehash imported and nothing open."""
+
+    def __init__(self, kind: str) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="fh"))  # a short path: the name of a socket must be
+        address = str(self.folder / "socket")
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.bind(address)
+        self._socket.listen()
+        self._socket.settimeout(HANGS)
+        one_thread = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        command = [sys.executable, "-W", "ignore", str(Path(__file__).with_name("worker.py")), address, kind]
+        self._started = subprocess.Popen(command, env=one_thread)
+        self._first = Process(self._socket.accept()[0])
+
+    def spawn(self) -> Process:
+        return self._new("spawn", self._first)
+
+    def fork(self, process: Process) -> Process:
+        """A child of this process, which goes on with copies of its handles."""
+        child = self._new("fork", process)
+        child.handles = dict(process.handles)
+        return child
+
+    def _new(self, command: str, parent: Process) -> Process:
+        parent.begin(command)
+        process = Process(self._socket.accept()[0])
+        assert parent.end()["done"] == process.pid
+        return process
+
+    def close(self) -> None:
+        self._first.leave()
+        self._started.wait()
+        self._socket.close()
+        shutil.rmtree(self.folder)
