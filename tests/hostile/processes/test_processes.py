@@ -23,8 +23,10 @@ from processes import Nursery, Process
 
 from hostile.scale import cases, report
 
-STEPS_PER_EXAMPLE = 40
+STEPS_PER_EXAMPLE = 20
 PROCESSES, HANDLES = 4, 2
+EVENTS = ("kills", "forks", "replacements", "opens while writing", "writes by two")
+FAULTS = ("lost", "torn", "false alarm", "false done")
 WORDS = ["red", "green", "blue", "tall", "small", "round", "old", "new"]
 Content = dict[str, str]
 Call = tuple[str, Content]
@@ -209,6 +211,7 @@ class Machine(RuleBasedStateMachine):
         for call in (*plans[0], *plans[1]):
             content = after(content, call)
         self.contents[str(self.here)] = content
+        self.counts["writes by two"] += 1
 
     # -- what happens to the folder ----------------------------------------------------------------------------------
 
@@ -286,7 +289,7 @@ class Machine(RuleBasedStateMachine):
                 shutil.rmtree(self.path)
         finally:
             for process in (*self.processes, self.reader):
-                process.leave()
+                self.nursery.take_back(process)
             shutil.rmtree(self.base, ignore_errors=True)
 
     def look(self) -> None:
@@ -387,26 +390,25 @@ class Machine(RuleBasedStateMachine):
 def run(machine: type[Machine], steps: int) -> None:
     """Examples until so many steps were made, with a summary of all."""
     machine.nursery, machine.counts = Nursery(machine.kind), Counter()
-    checks = {
-        "suppress_health_check": list(HealthCheck),
-        "deadline": None,
-        "database": None,
-        "phases": [Phase.generate],
-    }
+    options = settings(
+        max_examples=max(10, steps // STEPS_PER_EXAMPLE),
+        stateful_step_count=STEPS_PER_EXAMPLE,
+        phases=[Phase.generate],  # other processes do not do the same twice: nothing can be made smaller
+        suppress_health_check=list(HealthCheck),
+        deadline=None,
+        database=None,
+    )
     started = time.monotonic()
     try:
         for number in itertools.count():
-            examples = max(1, min(20, (steps - machine.counts["steps"]) // STEPS_PER_EXAMPLE))
-            options = settings(max_examples=examples, stateful_step_count=STEPS_PER_EXAMPLE, **checks)
             run_state_machine_as_test(seed(number)(machine), settings=options)
             if machine.counts["steps"] >= steps:
                 break
     finally:
         machine.nursery.close()
-        counted = ("steps", "kills", "forks", "replacements", "opens while writing")
-        faults = ("lost", "torn", "false alarm", "false done")
-        outcome = {name: machine.counts[name] for name in (*counted, *faults)}
+        outcome = {name: machine.counts[name] for name in ("steps", *EVENTS, *FAULTS)}
         report("processes", machine.kind, {**outcome, "seconds": round(time.monotonic() - started)})
+    assert all(machine.counts[event] for event in EVENTS), outcome
 
 
 class IndexMachine(Machine):

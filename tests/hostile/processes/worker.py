@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -34,6 +34,8 @@ Content = dict[str, str]
 
 
 class OpenIndex:
+    example: ClassVar = {"1": "00" * 8, "2": "ff" * 8}
+
     def __init__(self, folder: str, create: bool) -> None:
         if create:
             Path(folder).mkdir(exist_ok=True)
@@ -67,6 +69,8 @@ class OpenIndex:
 
 
 class OpenCollection:
+    example: ClassVar = {"a": "a red house", "b": "a blue lake", "c": "green hills"}
+
     def __init__(self, folder: str, create: bool) -> None:
         if create and not Path(folder).exists():
             Collection.create(folder, n_bits=16).close()
@@ -135,9 +139,7 @@ class Worker:
             command = request.pop("do")
             if command == "exit":
                 return
-            if command in ("fork", "spawn"):
-                if command == "spawn":
-                    self._handles.clear()
+            if command == "fork":
                 pid = os.fork()
                 if pid == 0:
                     self._requests.close()
@@ -156,6 +158,14 @@ class Worker:
                 self._say(error="refused", sentence=str(error))
             except Exception as error:
                 self._say(error="foreign", sentence=repr(error))
+
+    def warm_up(self, folder: str) -> None:
+        """Compile here what every child would compile."""
+        other = self._kind(folder, True)
+        other.add(self._kind.example)
+        for value in self._kind.example.values():
+            other.search(value)
+        other.close()
 
     def open(self, handle: str, folder: str, create: bool = False) -> None:
         self._handles[handle] = self._kind(folder, create)
