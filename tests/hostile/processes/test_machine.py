@@ -10,7 +10,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -18,9 +17,7 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-sys.path.insert(0, str(Path(__file__).parent))
-from processes import Nursery, Process
-
+from hostile.processes.processes import Nursery, Process
 from hostile.scale import cases, report
 
 STEPS_PER_EXAMPLE = 20
