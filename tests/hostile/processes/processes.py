@@ -13,7 +13,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-POOL = 4
+POOL = 4  # processes that wait for their next use
+EXIT_SECONDS = 300.0
 HANGS = 900.0  # seconds without an answer, on a busy computer
 
 
@@ -118,6 +119,10 @@ class Nursery:
     def close(self) -> None:
         for process in (*self._free, self._first):
             process.leave()
-        self._started.wait()
+        try:
+            self._started.wait(EXIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._started.kill()
+            raise
         self._socket.close()
         shutil.rmtree(self.folder)
