@@ -381,6 +381,14 @@ def write_atomically(path: Path, fill: Callable[[Any], Any]) -> None:
         fill(file)
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it where they are missing, to be there after a loss of power, too."""
+    if not path.is_dir():
+        make_folder(path.parent)
+        path.mkdir(exist_ok=True)
+        sync_folder(path.parent)
+
+
 def sync_folder(path: Path) -> None:
     """Flush a folder, so that files which were renamed into it are there after a loss of power."""
     if os.name == "posix":

@@ -28,7 +28,7 @@ from fusehash import bits, hashers, trust
 from fusehash.errors import DataError, ModelFileError, warn
 from fusehash.evaluation import PROTOCOLS
 from fusehash.evaluation.protocols import ProtocolRows, StageName
-from fusehash.files import FileFormat, check_types
+from fusehash.files import FileFormat, check_types, make_folder
 from fusehash.views import Floats
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
@@ -324,7 +324,7 @@ class ResultStore:
 
 
 def _write(path: Path, kind: FileFormat, facts: dict[str, Any], arrays: Arrays) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     kind.write(path, {"facts": json.dumps(facts, allow_nan=False), "arrays": arrays})
 
 
