@@ -57,7 +57,7 @@ class CrossModalHasher(BaseEstimator, ABC):
     codes_ : ndarray of uint8, shape (n, n_bits / 8)
         Codes of the training pairs.
     view_names_, n_features_, n_samples_ : list of str, dict, int
-        The views, features per view and rows that the model was fitted on.
+        The views in the order of their names, features per view and rows that the model was fitted on.
     """
 
     method: ClassVar[str] = ""
@@ -121,9 +121,10 @@ class CrossModalHasher(BaseEstimator, ABC):
         Parameters
         ----------
         views : mapping of str to matrix, sequence of matrices, or PairedViews
-            One matrix (n, d) per view; row i of each is the same item. Matrices may be files (`streams.open_view`), and
-            views a stream of paired blocks (`streams.open_blocks`). FuseHash, AGSFH and the controls read them block by
-            block; other methods load all rows into memory.
+            One matrix (n, d) per view; row i of each is the same item. A method takes the views in the order of their
+            names, whatever their order in a mapping; a list keeps its order. Matrices may be files
+            (`streams.open_view`), and views a stream of paired blocks (`streams.open_blocks`). FuseHash, AGSFH and the
+            controls read them block by block; other methods load all rows into memory.
         y : array-like, shape (n,) or (n, n_classes), optional
             Labels for supervised methods: one class per row, or a 0/1 matrix. Unsupervised methods ignore it.
 
@@ -169,10 +170,10 @@ class CrossModalHasher(BaseEstimator, ABC):
         return self
 
     def _paired(self, views: ViewsLike) -> PairedViews:
-        """The views, checked; those that are checked already are not read again."""
-        if isinstance(views, PairedViews) and (self._allows_missing or not views.present):
-            return views
-        return PairedViews(views, allow_missing=self._allows_missing)
+        """The views in the order of their names, checked; those that are checked already are not read again."""
+        if not isinstance(views, PairedViews) or (views.present and not self._allows_missing):
+            views = PairedViews(views, allow_missing=self._allows_missing)
+        return views.in_order()
 
     def _take_learned(self) -> dict[str, Any]:
         """Remove and return the learned attributes."""
@@ -348,7 +349,7 @@ class CrossModalHasher(BaseEstimator, ABC):
             return np.vstack([self.project_fused(block) for block in blocks])
         for name, matrix in opened.items():
             self._check_rows(matrix, name, allow_missing=True)
-        paired = PairedViews(opened, allow_missing=True)
+        paired = PairedViews(opened, allow_missing=True).in_order()
         if len({device_of(view) if is_foreign(view) else None for view in paired.values()}) > 1:
             paired = paired.on_host()  # views of several places meet here
         weights = self._fusion_weights()
@@ -425,7 +426,7 @@ class CrossModalHasher(BaseEstimator, ABC):
             Mean over ordered pairs of views; .5 is chance, 1 is perfect. With one view, 1.
         """
         self._check_fitted()
-        paired = PairedViews(self._named(views))
+        paired = PairedViews(self._named(views)).in_order()
         codes = {name: host(self.encode(paired[name], view=name)) for name in paired}
         scores = [pair_auc(codes[a], codes[b]) for a in codes for b in codes if a != b]
         return float(np.mean(scores)) if scores else 1.0
@@ -500,7 +501,7 @@ class CrossModalHasher(BaseEstimator, ABC):
         self._check_fitted()
         if not isinstance(views, list | tuple):
             return named(views)
-        names = self.view_names_  # a list stands for the views in the order of fit
+        names = self.view_names_  # a list stands for the views in this order
         if len(views) != len(names):
             raise DataError(f"A list of views must have one matrix for each of {names}. Got {len(views)} instead.")
         return dict(zip(names, views, strict=True))

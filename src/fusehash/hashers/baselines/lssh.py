@@ -24,7 +24,7 @@ SWEEPS = 3
 
 
 class LSSH(CrossModalHasher):
-    """Latent Semantic Sparse Hashing. The first view is the image, the others are text.
+    """Latent Semantic Sparse Hashing. The first view by name is the image, the others are text.
 
         min ||X - S D||^2 + rho |S|_1 + mu ||T - Z A||^2 + lam ||Z - S R||^2,    rows of D, A, R of norm at most 1
 
