@@ -17,6 +17,7 @@ from fusehash.errors import DataError, ParameterError, warn
 from fusehash.evaluation import pair_auc
 from fusehash.files import FileFormat, contiguous
 from fusehash.numerics.arrays import Array, check_device, convert, device_of, host, is_foreign, namespace, to_device_of
+from fusehash.numerics.memory import check_memory
 from fusehash.numerics.parallel import map_blocks, one_blas_thread
 from fusehash.parameters import Progress, Rule, check_labels, flag, integer, multiple_of, real, resolve_seed, rng_for
 from fusehash.streams import StoredMatrix, is_block_stream, open_view, passes_over, writers
@@ -68,6 +69,7 @@ class CrossModalHasher(BaseEstimator, ABC):
     seeded: ClassVar[bool | None] = True  # False: nothing is random; None: only where bits or rows must be drawn
     scale_free: ClassVar[bool] = True  # False: its settings are in units of the features, as in the authors' code
     accelerated: ClassVar[bool] = False  # True: fits and encodes arrays of any library where they are
+    quadratic: ClassVar[bool] = True  # False: forms no matrix (features, features), so that wide views are no trouble
     comparable: ClassVar[bool] = True  # False: codes of different views have nothing to do with each other
 
     # What the parameters that methods share accept. A method adds its own, and may replace one of these.
@@ -154,20 +156,36 @@ class CrossModalHasher(BaseEstimator, ABC):
             span = f"{low}" if low == high else f"at least {low}" if high is None else f"{low} to {high}"
             raise DataError(f"{type(self).__name__} needs {span} views. Got {got}: {', '.join(paired.names)}.")
         labels = check_labels(type(self).__name__, y, paired.n_rows) if self.supervised else None
+        self._check_memory(paired)
         self._seed = resolve_seed(self.random_state)
         self._forget_device_copies()
         before = self._take_learned()
         try:
             with one_blas_thread():  # blocks run in parallel instead, and codes do not depend on the number of threads
                 self._fit(paired, labels)
-        except BaseException:  # also Ctrl-C: the model stays what it was
+        except BaseException as error:  # also Ctrl-C: the model stays what it was
             self._take_learned()
             self.__dict__.update(before)
+            if isinstance(error, MemoryError):
+                raise DataError(f"{type(self).__name__} must fit into memory. It does not: {error}.") from error
             raise
         _warn_if_collapsed(type(self).__name__, self.codes_, self.n_bits)
         self.view_names_, self.n_features_, self.n_samples_ = paired.names, paired.n_features, paired.n_rows
         self.__dict__.update({name: contiguous(value) for name, value in self._take_learned().items()})
         return self
+
+    def _check_memory(self, views: PairedViews) -> None:
+        """Refuse views of the host whose matrices cannot be held, before any work is done."""
+        if getattr(self, "device", None) is not None or any(map(is_foreign, views.values())):
+            return
+        widths = list(views.n_features.values())
+        if self.quadratic:  # sums, a factor of them, and what is between
+            n_bytes = 3 * 8 * sum(width**2 for width in widths)
+            check_memory(type(self).__name__, f"covariances of {sum(widths):,} features", n_bytes)
+        else:  # FuseHash reads rows in blocks
+            rows = min(views.n_rows, 256 if self.accelerated else getattr(self, "max_rows", views.n_rows))
+            content = f"{rows:,} dense rows of {sum(widths):,} features"
+            check_memory(type(self).__name__, content, 3 * 8 * rows * sum(widths))
 
     def _paired(self, views: ViewsLike) -> PairedViews:
         """The views in the order of their names, checked; those that are checked already are not read again."""

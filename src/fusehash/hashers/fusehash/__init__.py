@@ -110,6 +110,7 @@ class FuseHash(Incremental):
     method: ClassVar[str] = "fusehash"
     summary: ClassVar[str] = "closed form that tunes itself: the default"
     accelerated: ClassVar[bool] = True
+    quadratic: ClassVar[bool] = False
     REMOVED: ClassVar[dict[str, str]] = {"preset": "use AGSFH for the method of the paper"}
     PARAMETERS: ClassVar[dict[str, Rule]] = {
         "n_anchors": auto(integer(1)),
