@@ -168,6 +168,9 @@ class CrossModalHasher(BaseEstimator, ABC):
             self.__dict__.update(before)
             if isinstance(error, MemoryError):
                 raise DataError(f"{type(self).__name__} must fit into memory. It does not: {error}.") from error
+            if isinstance(error, np.linalg.LinAlgError):
+                problem = "Some rows or features are so much larger than others that rounding errors decide."
+                raise DataError(f"The equations of {type(self).__name__} must have a solution. {problem}") from error
             raise
         _warn_if_collapsed(type(self).__name__, self.codes_, self.n_bits)
         self.view_names_, self.n_features_, self.n_samples_ = paired.names, paired.n_features, paired.n_rows

@@ -25,9 +25,8 @@ def check_memory(owner: str, content: str, n_bytes: int) -> None:
 def available_memory() -> int:
     """Bytes that this process can still take: of the machine, of its container, and of its own limit (ulimit -v)."""
     limits = [sys.maxsize]
-    for line in _lines(Path("/proc/meminfo")):
-        if line.startswith("MemAvailable:"):
-            limits.append(1024 * int(line.split()[1]))
+    free = [line for line in _lines(Path("/proc/meminfo")) if line.startswith("MemAvailable:")]
+    limits += [1024 * int(line.split()[1]) for line in free]
     limits += [int(line) for path in CGROUPS for line in _lines(path) if line.isdecimal()]
     if os.name == "posix":
         import resource
