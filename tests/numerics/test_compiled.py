@@ -11,6 +11,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+import numba
 import pytest
 from numba.core.caching import NullCache
 
@@ -101,7 +102,7 @@ DAMAGE = {
     + content[len(content) // 2 + 1 :],
     "flipped at the end": lambda content: content[:-1] + bytes([content[-1] ^ 1]),
     "foreign": lambda content: pickle.dumps(Foreign()),
-    "foreign after the version": lambda content: pickle.dumps(__import__("numba").__version__) + pickle.dumps(Foreign()),
+    "foreign after the version": lambda content: pickle.dumps(numba.__version__) + pickle.dumps(Foreign()),
     "another value": lambda content: pickle.dumps(7) + bytes(32),
 }  # fmt: skip
 
@@ -133,11 +134,11 @@ def test_a_damaged_cache_costs_time_only(tmp_path: Path):
 
 @pytest.mark.slow
 def test_a_cache_that_others_can_write_to_is_not_used(tmp_path: Path):
-    program = (
+    source = tmp_path / "program.py"
+    source.write_text(
         "from fusehash.numerics.compiled import compiled\n@compiled()\ndef twice(x): return 2 * x\nprint(twice(4))"
     )
-    (tmp_path / "program.py").write_text(program)
-    run = "import runpy, sys; runpy.run_path(sys.argv[1])".replace("sys.argv[1]", repr(str(tmp_path / "program.py")))
+    run = f"import runpy; runpy.run_path({str(source)!r})"
     assert cached_run(tmp_path / "cache", run) == ("8\n", "")
     files = sorted((tmp_path / "cache").rglob("*.nb?"))
     for file in files:  # a foreign content with a right digest

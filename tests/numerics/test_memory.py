@@ -16,9 +16,7 @@ from fusehash.numerics import memory
 def test_little_is_taken_without_a_look(monkeypatch):
     monkeypatch.setattr(memory, "available_memory", lambda: 0)
     memory.check_memory("X", "rows", memory.UNLOOKED)
-    with pytest.raises(
-        DataError, match=r"^X must fit into the 0\.0 GiB of memory that are available\. Got rows, which"
-    ):
+    with pytest.raises(DataError, match=r"^X must fit into the 0\.0 GiB of memory that are available\. Got rows,"):
         memory.check_memory("X", "rows", memory.UNLOOKED + 1)
 
 
@@ -60,6 +58,4 @@ def test_a_million_sparse_columns_are_learned_or_refused_with_the_memory_they_ne
     assert len(lines) == 22 + 2
     assert all("fitted (3, 1)" in line for line in lines[-2:])
     for line in lines[:-2]:
-        assert "fitted (3, 1)" in line or ("GiB. Reduce the features first" in line and "must fit into the" in line), (
-            line
-        )
+        assert "fitted (3, 1)" in line or "GiB. Reduce the features first" in line, line

@@ -279,9 +279,10 @@ class CrossModalHasher(BaseEstimator, ABC):
         if is_foreign(matrix):
             return self._project_foreign(matrix, name)
         projections = np.empty((matrix.shape[0], self.n_bits))
-        for rows, block in _padded_blocks(matrix):
-            projections[rows] = self._project_block(block, name)[: rows.stop - rows.start, : self.n_bits]
-        return projections
+        with np.errstate(over="ignore", invalid="ignore"):
+            for rows, block in _padded_blocks(matrix):
+                projections[rows] = self._project_block(block, name)[: rows.stop - rows.start, : self.n_bits]
+        return _checked(projections, f"View '{name}'")
 
     def _project_foreign(self, matrix: Array, name: str) -> Array:
         """The same for a tensor: where it is, or (for methods that know NumPy only) through the host."""
@@ -382,8 +383,9 @@ class CrossModalHasher(BaseEstimator, ABC):
                 seen = to_device_of(paired.present[name], part)[:, None]
                 part = namespace(part).where(seen, part, namespace(part).zeros_like(part))
             total = part if total is None else total + part
-        self._replace_complete(paired, total)
-        return total
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._replace_complete(paired, total)
+        return total if is_foreign(total) else _checked(total, "The views")
 
     def _replace_complete(self, views: PairedViews, total: Array) -> None:
         """Items seen in every view get the method's own fusion where it has one."""
@@ -559,6 +561,18 @@ def _warn_if_collapsed(owner: str, codes: bits.Codes, n_bits: int) -> None:
     stuck = int(np.sum(np.abs(2.0 * ones / len(codes) - 1.0) > COLLAPSED))
     if stuck:
         warn(f"{stuck} of the {n_bits} bits of {owner} are nearly the same for all rows and tell nothing apart.")
+
+
+def _checked(projections: Floats, content: str) -> Floats:
+    """The projections; raises DataError where features were so large that they are no numbers."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(projections.sum()):  # no NaN and no infinity
+            return projections
+    finite = np.isfinite(projections).all(axis=1)
+    if not finite.all():
+        row = int(np.argmin(finite))
+        raise DataError(f"{content} must hold numbers that can be projected. Got too large ones in row {row}.")
+    return projections
 
 
 def _padded_blocks(matrix: Any) -> Iterator[tuple[slice, Floats]]:

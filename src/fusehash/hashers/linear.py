@@ -16,7 +16,6 @@ from fusehash.numerics.rotation import signs_of
 from fusehash.streams.row_passes import Block, RowPasses, RowSums
 from fusehash.views import BLOCK_ROWS, Floats, PairedViews
 
-
 LARGEST = 1e200  # sum of squares; later steps multiply it
 
 
