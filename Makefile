@@ -2,11 +2,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+LOWEST := .venv-lowest
 JOBS ?= auto
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadscope --durations=10
 
-.PHONY: help demo test test-all stress lint types check clean
+.PHONY: help demo test test-lowest test-all stress lint types check clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -32,11 +33,21 @@ $(VENV)/.installed-torch: $(VENV)/.installed-dev
 	$(PIP) torch==2.13.0
 	@touch $@
 
+$(LOWEST)/.installed: pyproject.toml
+	@echo "Setting up $(LOWEST): the lowest versions that pyproject.toml allows."
+	$(PYTHON) -m venv --clear $(LOWEST)
+	$(LOWEST)/bin/python -m pip install --disable-pip-version-check --progress-bar off "uv>=0.8"
+	$(LOWEST)/bin/uv pip install --python $(LOWEST)/bin/python --resolution lowest-direct --editable ".[test]"
+	@touch $@
+
 demo: $(VENV)/.installed-demo  ## set up, learn from the emoji set, print scores, answer three queries, offer a page
 	$(BIN)/fusehash demo
 
 test: $(VENV)/.installed-dev  ## set up and run the tests that a newcomer needs (at most five minutes)
 	$(PYTEST) -m "not slow" $(PYTEST_ARGS)
+
+test-lowest: $(LOWEST)/.installed  ## the same tests with the lowest versions that pyproject.toml allows
+	$(LOWEST)/bin/python -m pytest -n $(JOBS) --dist loadscope -m "not slow" $(PYTEST_ARGS)
 
 test-all: $(VENV)/.installed-torch  ## set up, PyTorch included, and run every test
 	$(PYTEST) $(PYTEST_ARGS)
@@ -54,4 +65,4 @@ types: $(VENV)/.installed-dev  ## mypy, strict on src
 check: test lint types test-all  ## everything CI checks; tests of what is not on this machine are skipped
 
 clean:  ## remove what make created
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(LOWEST) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import warnings
 
 import numpy as np
 import pytest
@@ -10,8 +12,9 @@ import scipy.sparse as sp
 from sklearn.exceptions import NotFittedError
 
 from fusehash import datasets
-from fusehash.errors import DataError, ParameterError
+from fusehash.errors import DataError, FusehashWarning, ParameterError
 from fusehash.views import PairedViews
+from hostile.scale import ATTACK
 
 DATA = datasets.make_paired(80, views={"image": 24, "text": 19}, n_classes=3, random_state=1).views
 IMAGE, TEXT = DATA["image"], DATA["text"]
@@ -111,6 +114,48 @@ def test_numbers_whose_squares_overflow_are_refused_or_mastered(build, fit):
         return
     with refuses("View 'image' must hold numbers whose squares can be summed. Got numbers too large."):
         fit(build(), views)
+
+
+def check_extremes(build, fit, n_rows, changes):
+    """Finite projections, or DataError; pytest makes an error of every RuntimeWarning."""
+    data = datasets.make_paired(n_rows, views={"image": 40, "text": 8}, n_classes=4, random_state=3).views
+    usual = fit(build(), data)
+    for change in changes:
+        views = {name: change(name, matrix.copy()) for name, matrix in data.items()}
+        with contextlib.suppress(DataError), warnings.catch_warnings():
+            warnings.simplefilter("ignore", FusehashWarning)
+            check_projections(fit(build(), views), views)
+        with contextlib.suppress(DataError):
+            check_projections(usual, views)
+
+
+def check_projections(model, views):
+    for name in views:
+        assert np.isfinite(model.project(views[name], view=name)).all()
+    assert np.isfinite(model.project_fused(views)).all()
+
+
+def scaled_row(factor, names=("image", "text")):
+    def change(name, matrix):
+        matrix[7] *= factor if name in names else 1.0
+        return matrix
+
+    return change
+
+
+@pytest.mark.base_class
+def test_an_extreme_row_gives_finite_codes_or_one_sentence(build, fit):
+    check_extremes(build, fit, 170, [scaled_row(1e12, ["image"]), scaled_row(1e300, ["image"])])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_rows", [60, 170] if ATTACK else [170])
+def test_extreme_rows_of_every_size_give_finite_codes_or_one_sentence(build, fit, n_rows):
+    factors = (1e6, 1e12, 1e20, 1e150, 1e154, 1e300, 1e-300, 5e-324) if ATTACK else (1e6, 1e12, 1e150, 1e300)
+    every = [scaled_row(factor, names) for factor in factors for names in (["image"], ["image", "text"])]
+    constant = [lambda name, X, v=value: np.where(np.arange(len(X))[:, None] == 7, v, X) for value in factors]
+    tiny = [lambda name, X, v=value: X * v for value in (1e-300, 1e-310)]
+    check_extremes(build, fit, n_rows, every + constant + tiny)
 
 
 @pytest.mark.base_class

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from itertools import permutations
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.base import clone
 
 from fusehash import datasets
 from fusehash.errors import DataError, FusehashWarning
@@ -61,6 +63,32 @@ def test_sparse_views_count_as_their_values(build, same, learned, fit):
     assert np.array_equal(
         model.encode(sp.csc_matrix(dense["image"]), view="image"), model.encode(dense["image"], view="image")
     )
+
+
+@pytest.mark.parametrize("m", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_the_order_of_views_in_a_mapping_decides_nothing(build, m, same, learned):
+    """Everything learned and codes of new items are the same to the last bit."""
+    sizes = {f"v{i}": 20 + i for i in range(m)}
+    data = datasets.make_paired(130, views=sizes, n_classes=4, random_state=0)
+    train, new = data.views.rows(data.train), data.views.rows(data.query)
+    model = build()
+    if m > (model.max_views or m):
+        pytest.skip(f"{model.method} takes {model.max_views} views")
+    labels = np.arange(len(train)) % 4 if model.supervised else None
+    if model.method == "fusehash":
+        model.set_params(view_weights=[1.0, 2.0, 0.5][:m])
+    expected = clone(model).fit(train, labels)
+    for names in list(permutations(sizes))[1:]:
+        other = clone(model).fit({name: train[name] for name in names}, labels)
+        assert same(learned(other), learned(expected))
+        shuffled = {name: new[name] for name in names}
+        assert np.array_equal(expected.project_fused(shuffled), expected.project_fused(new))
+        assert other.score(shuffled) == expected.score(new)
+
+
+def test_a_list_of_many_views_keeps_its_order():
+    views = PairedViews([np.ones((3, i + 1)) for i in range(12)])
+    assert views.in_order().names == views.names
 
 
 @pytest.mark.base_class

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import pickle
+import stat
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
+import numba
 import pytest
 from numba.core.caching import NullCache
 
 from fusehash.numerics.compiled import compiled
+from hostile.scale import ATTACK
 
 
 @pytest.mark.slow
@@ -67,3 +72,79 @@ def test_machine_code_is_compiled_again_when_an_imported_file_changes(tmp_path: 
     assert run() == ["2", "1"]
     (package / "part.py").write_text("import numba\n@numba.njit\ndef part(x): return x + 2\n")
     assert run() == ["3", "0"]
+
+
+# Every kernel of a fit, an evaluation and a search; what it prints is the result.
+WORK = """
+import numpy as np
+import fusehash as fh
+data = fh.datasets.make_paired(120, views={"image": 12, "text": 9}, n_classes=3, random_state=0)
+model = fh.hashers.make("agsfh", n_bits=16, random_state=0, max_iter=2).fit(data.views.rows(data.train))
+result = fh.evaluation.evaluate(model, data, protocols=["H"], refit=False)
+index = fh.HammingIndex(16)
+index.add(model.codes_)
+print(result["H", "image->text"], index.search(model.codes_[:5], 3)[1].tolist())
+"""
+MARK = "print('EXECUTED')"
+
+
+class Foreign:
+    """A pickle that runs code when it is loaded."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return exec, (MARK,)
+
+
+DAMAGE = {
+    "empty": lambda content: b"",
+    "cut": lambda content: content[: len(content) // 2],
+    "flipped": lambda content: content[: len(content) // 2] + bytes([content[len(content) // 2] ^ 4])
+    + content[len(content) // 2 + 1 :],
+    "flipped at the end": lambda content: content[:-1] + bytes([content[-1] ^ 1]),
+    "foreign": lambda content: pickle.dumps(Foreign()),
+    "foreign after the version": lambda content: pickle.dumps(numba.__version__) + pickle.dumps(Foreign()),
+    "another value": lambda content: pickle.dumps(7) + bytes(32),
+}  # fmt: skip
+
+
+def cached_run(folder: Path, program: str = WORK) -> tuple[str, str]:
+    """Output and messages of a new process with a cache folder of its own."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(folder)}
+    command = [sys.executable, "-c", program]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    return run.stdout, run.stderr
+
+
+@pytest.mark.slow
+def test_a_damaged_cache_costs_time_only(tmp_path: Path):
+    """In `make attack` each damage comes to every file; otherwise each file gets another one."""
+    expected, _ = cached_run(tmp_path)
+    files = sorted(tmp_path.rglob("*.nb?"))
+    assert {file.suffix for file in files} == {".nbi", ".nbc"}
+    kinds = list(DAMAGE.values())
+    for kind in kinds if ATTACK else [None]:
+        for i, file in enumerate(files):
+            file.write_bytes((kind or kinds[i % len(kinds)])(file.read_bytes()))
+        output, messages = cached_run(tmp_path)
+        assert output == expected
+        assert "is damaged" in messages
+    assert cached_run(tmp_path) == (expected, "")
+
+
+@pytest.mark.slow
+def test_a_cache_that_others_can_write_to_is_not_used(tmp_path: Path):
+    source = tmp_path / "program.py"
+    source.write_text(
+        "from fusehash.numerics.compiled import compiled\n@compiled()\ndef twice(x): return 2 * x\nprint(twice(4))"
+    )
+    run = f"import runpy; runpy.run_path({str(source)!r})"
+    assert cached_run(tmp_path / "cache", run) == ("8\n", "")
+    files = sorted((tmp_path / "cache").rglob("*.nb?"))
+    for file in files:  # a foreign content with a right digest
+        content = DAMAGE["foreign" if file.suffix == ".nbc" else "foreign after the version"](b"")
+        file.write_bytes(content + hashlib.sha256(content).digest())
+    files[0].parent.chmod(0o777)
+    assert cached_run(tmp_path / "cache", run) == ("8\n", "")
+    files[0].parent.chmod(stat.S_IRWXU)
+    assert "EXECUTED" in cached_run(tmp_path / "cache", run)[0]  # the content would have been run

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from fusehash.numerics.parallel import map_blocks, n_cores, one_blas_thread
 
@@ -90,6 +91,44 @@ def test_blas_is_held_to_one_thread_inside_and_released_after():
     with one_blas_thread():
         assert set(blas_threads()) == {1}
     assert blas_threads() == before
+
+
+def test_blas_is_released_when_the_last_of_several_threads_leaves():
+    """Threads that enter and leave one after the other, so that none is inside of another."""
+    barrier, inside = threading.Barrier(2), []
+
+    def stay(*, is_first: bool) -> None:
+        if not is_first:
+            barrier.wait()
+        with one_blas_thread():
+            if is_first:
+                barrier.wait()
+            barrier.wait()
+            if not is_first:
+                barrier.wait()
+                inside.extend(blas_threads())
+        if is_first:
+            barrier.wait()
+
+    with threadpool_limits(3, user_api="blas"):
+        before = blas_threads()
+        threads = [threading.Thread(target=stay, kwargs={"is_first": is_first}) for is_first in (True, False)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert set(inside) == {1}
+        assert blas_threads() == before
+
+
+def test_fits_on_several_threads_leave_blas_as_it_was():
+    X = np.random.default_rng(0).standard_normal((60, 5))
+    with threadpool_limits(3, user_api="blas"):
+        before = blas_threads()
+        with ThreadPoolExecutor(4) as pool:
+            sums = [pool.submit(lambda: sum(map_blocks(lambda i: X[i:].T @ X[i:], range(20), 2))) for _ in range(40)]
+        assert all(np.array_equal(total.result(), sums[0].result()) for total in sums)
+        assert blas_threads() == before
 
 
 def test_there_is_at_least_one_core():

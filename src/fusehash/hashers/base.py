@@ -17,6 +17,7 @@ from fusehash.errors import DataError, ParameterError, warn
 from fusehash.evaluation import pair_auc
 from fusehash.files import FileFormat, arrays_in, contiguous
 from fusehash.numerics.arrays import Array, check_device, convert, device_of, host, is_foreign, namespace, to_device_of
+from fusehash.numerics.memory import check_memory
 from fusehash.numerics.parallel import map_blocks, one_blas_thread
 from fusehash.parameters import Progress, Rule, check_labels, flag, integer, multiple_of, real, resolve_seed, rng_for
 from fusehash.streams import StoredMatrix, is_block_stream, open_view, passes_over, writers
@@ -57,7 +58,7 @@ class CrossModalHasher(BaseEstimator, ABC):
     codes_ : ndarray of uint8, shape (n, n_bits / 8)
         Codes of the training pairs.
     view_names_, n_features_, n_samples_ : list of str, dict, int
-        The views, features per view and rows that the model was fitted on.
+        The views in the order of their names, features per view and rows that the model was fitted on.
     """
 
     method: ClassVar[str] = ""
@@ -68,6 +69,7 @@ class CrossModalHasher(BaseEstimator, ABC):
     seeded: ClassVar[bool | None] = True  # False: nothing is random; None: only where bits or rows must be drawn
     scale_free: ClassVar[bool] = True  # False: its settings are in units of the features, as in the authors' code
     accelerated: ClassVar[bool] = False  # True: fits and encodes arrays of any library where they are
+    quadratic: ClassVar[bool] = True  # False: forms no matrix (features, features), so that wide views are no trouble
     comparable: ClassVar[bool] = True  # False: codes of different views have nothing to do with each other
 
     # What the parameters that methods share accept. A method adds its own, and may replace one of these.
@@ -121,9 +123,10 @@ class CrossModalHasher(BaseEstimator, ABC):
         Parameters
         ----------
         views : mapping of str to matrix, sequence of matrices, or PairedViews
-            One matrix (n, d) per view; row i of each is the same item. Matrices may be files (`streams.open_view`), and
-            views a stream of paired blocks (`streams.open_blocks`). FuseHash, AGSFH and the controls read them block by
-            block; other methods load all rows into memory.
+            One matrix (n, d) per view; row i of each is the same item. A method takes the views in the order of their
+            names, whatever their order in a mapping; a list keeps its order. Matrices may be files
+            (`streams.open_view`), and views a stream of paired blocks (`streams.open_blocks`). FuseHash, AGSFH and the
+            controls read them block by block; other methods load all rows into memory.
         y : array-like, shape (n,) or (n, n_classes), optional
             Labels for supervised methods: one class per row, or a 0/1 matrix. Unsupervised methods ignore it.
 
@@ -153,26 +156,45 @@ class CrossModalHasher(BaseEstimator, ABC):
             span = f"{low}" if low == high else f"at least {low}" if high is None else f"{low} to {high}"
             raise DataError(f"{type(self).__name__} needs {span} views. Got {got}: {', '.join(paired.names)}.")
         labels = check_labels(type(self).__name__, y, paired.n_rows) if self.supervised else None
+        self._check_memory(paired)
         self._seed = resolve_seed(self.random_state)
         self._forget_device_copies()
         before = self._take_learned()
         try:
             with one_blas_thread():  # blocks run in parallel instead, and codes do not depend on the number of threads
                 self._fit(paired, labels)
-        except BaseException:  # also Ctrl-C: the model stays what it was
+        except BaseException as error:  # also Ctrl-C: the model stays what it was
             self._take_learned()
             self.__dict__.update(before)
+            if isinstance(error, MemoryError):
+                raise DataError(f"{type(self).__name__} must fit into memory. It does not: {error}.") from error
+            if isinstance(error, np.linalg.LinAlgError):
+                problem = "Some rows or features are so much larger than others that rounding errors decide."
+                raise DataError(f"The equations of {type(self).__name__} must have a solution. {problem}") from error
             raise
         _warn_if_collapsed(type(self).__name__, self.codes_, self.n_bits)
         self.view_names_, self.n_features_, self.n_samples_ = paired.names, paired.n_features, paired.n_rows
         self.__dict__.update({name: contiguous(value) for name, value in self._take_learned().items()})
         return self
 
+    def _check_memory(self, views: PairedViews) -> None:
+        """Refuse views of the host whose matrices cannot be held, before any work is done."""
+        if getattr(self, "device", None) is not None or any(map(is_foreign, views.values())):
+            return
+        widths = list(views.n_features.values())
+        if self.quadratic:  # sums, a factor of them, and what is between
+            n_bytes = 3 * 8 * sum(width**2 for width in widths)
+            check_memory(type(self).__name__, f"covariances of {sum(widths):,} features", n_bytes)
+        else:  # FuseHash reads rows in blocks
+            rows = min(views.n_rows, 256 if self.accelerated else getattr(self, "max_rows", views.n_rows))
+            content = f"{rows:,} dense rows of {sum(widths):,} features"
+            check_memory(type(self).__name__, content, 3 * 8 * rows * sum(widths))
+
     def _paired(self, views: ViewsLike) -> PairedViews:
-        """The views, checked; those that are checked already are not read again."""
-        if isinstance(views, PairedViews) and (self._allows_missing or not views.present):
-            return views
-        return PairedViews(views, allow_missing=self._allows_missing)
+        """The views in the order of their names, checked; those that are checked already are not read again."""
+        if not isinstance(views, PairedViews) or (views.present and not self._allows_missing):
+            views = PairedViews(views, allow_missing=self._allows_missing)
+        return views.in_order()
 
     def _take_learned(self) -> dict[str, Any]:
         """Remove and return the learned attributes."""
@@ -257,9 +279,10 @@ class CrossModalHasher(BaseEstimator, ABC):
         if is_foreign(matrix):
             return self._project_foreign(matrix, name)
         projections = np.empty((matrix.shape[0], self.n_bits))
-        for rows, block in _padded_blocks(matrix):
-            projections[rows] = self._project_block(block, name)[: rows.stop - rows.start, : self.n_bits]
-        return projections
+        with np.errstate(over="ignore", invalid="ignore"):
+            for rows, block in _padded_blocks(matrix):
+                projections[rows] = self._project_block(block, name)[: rows.stop - rows.start, : self.n_bits]
+        return _checked(projections, f"View '{name}'")
 
     def _project_foreign(self, matrix: Array, name: str) -> Array:
         """The same for a tensor: where it is, or (for methods that know NumPy only) through the host."""
@@ -348,7 +371,7 @@ class CrossModalHasher(BaseEstimator, ABC):
             return np.vstack([self.project_fused(block) for block in blocks])
         for name, matrix in opened.items():
             self._check_rows(matrix, name, allow_missing=True)
-        paired = PairedViews(opened, allow_missing=True)
+        paired = PairedViews(opened, allow_missing=True).in_order()
         if len({device_of(view) if is_foreign(view) else None for view in paired.values()}) > 1:
             paired = paired.on_host()  # views of several places meet here
         weights = self._fusion_weights()
@@ -360,8 +383,9 @@ class CrossModalHasher(BaseEstimator, ABC):
                 seen = to_device_of(paired.present[name], part)[:, None]
                 part = namespace(part).where(seen, part, namespace(part).zeros_like(part))
             total = part if total is None else total + part
-        self._replace_complete(paired, total)
-        return total
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._replace_complete(paired, total)
+        return total if is_foreign(total) else _checked(total, "The views")
 
     def _replace_complete(self, views: PairedViews, total: Array) -> None:
         """Items seen in every view get the method's own fusion where it has one."""
@@ -425,7 +449,7 @@ class CrossModalHasher(BaseEstimator, ABC):
             Mean over ordered pairs of views; .5 is chance, 1 is perfect. With one view, 1.
         """
         self._check_fitted()
-        paired = PairedViews(self._named(views))
+        paired = PairedViews(self._named(views)).in_order()
         codes = {name: host(self.encode(paired[name], view=name)) for name in paired}
         scores = [pair_auc(codes[a], codes[b]) for a in codes for b in codes if a != b]
         return float(np.mean(scores)) if scores else 1.0
@@ -524,7 +548,7 @@ class CrossModalHasher(BaseEstimator, ABC):
         self._check_fitted()
         if not isinstance(views, list | tuple):
             return named(views)
-        names = self.view_names_  # a list stands for the views in the order of fit
+        names = self.view_names_  # a list stands for the views in this order
         if len(views) != len(names):
             raise DataError(f"A list of views must have one matrix for each of {names}. Got {len(views)} instead.")
         return dict(zip(names, views, strict=True))
@@ -561,6 +585,18 @@ def _warn_if_collapsed(owner: str, codes: bits.Codes, n_bits: int) -> None:
     stuck = int(np.sum(np.abs(2.0 * ones / len(codes) - 1.0) > COLLAPSED))
     if stuck:
         warn(f"{stuck} of the {n_bits} bits of {owner} are nearly the same for all rows and tell nothing apart.")
+
+
+def _checked(projections: Floats, content: str) -> Floats:
+    """The projections; raises DataError where features were so large that they are no numbers."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(projections.sum()):  # no NaN and no infinity
+            return projections
+    finite = np.isfinite(projections).all(axis=1)
+    if not finite.all():
+        row = int(np.argmin(finite))
+        raise DataError(f"{content} must hold numbers that can be projected. Got too large ones in row {row}.")
+    return projections
 
 
 def _padded_blocks(matrix: Any) -> Iterator[tuple[slice, Floats]]:

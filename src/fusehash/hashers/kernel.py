@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -47,6 +48,8 @@ class RBFFeatures:
 
 class KernelHasher(CrossModalHasher):
     """A method whose hash functions are linear in RBF features: `weights_[view]` is W_m (P x K)."""
+
+    quadratic: ClassVar[bool] = False
 
     features_: dict[str, RBFFeatures]
     weights_: dict[str, Floats]

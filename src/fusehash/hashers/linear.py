@@ -16,6 +16,8 @@ from fusehash.numerics.rotation import signs_of
 from fusehash.streams.row_passes import Block, RowPasses, RowSums
 from fusehash.views import BLOCK_ROWS, Floats, PairedViews
 
+LARGEST = 1e200  # sum of squares; later steps multiply it
+
 
 class LinearHasher(CrossModalHasher):
     """A method whose hash functions are linear: `weights_[view]` is W_m (d_m x K), `means_[view]` the training mean."""
@@ -155,7 +157,7 @@ def gram_sums(data: RowPasses, dtype: str = "float64") -> dict[str, CenteredGram
 
 def _check_size(name: str, sums: Array) -> None:
     xp = namespace(sums)
-    if not bool(xp.all(xp.isfinite(sums))):
+    if not bool(xp.all(xp.abs(sums) <= LARGEST)):  # also of NaN
         raise DataError(f"View '{name}' must hold numbers whose squares can be summed. Got numbers too large.")
 
 

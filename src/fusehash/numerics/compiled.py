@@ -1,16 +1,20 @@
 """numba functions whose machine code is kept on disk where possible, and that also work where it is not.
 
 numba needs up to 3 s to compile a kernel and keeps the result next to the source file or in the user's cache folder. A
-folder that is missing, read-only or full, or a damaged file in it, costs that time again and nothing else.
+folder that is missing, read-only or full, or a damaged file in it, costs that time again and nothing else. What is kept
+is run as it is, so a folder that other users can write to is not used.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import logging
+import os
+import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -33,7 +37,7 @@ def compiled(*, keep: bool = True, **options: Any) -> Callable[[Callable[..., An
         if keep:
             try:
                 dispatcher._cache = _MachineCodeCache(function)
-            except RuntimeError as error:  # numba knows no folder that it could use
+            except (RuntimeError, OSError) as error:  # numba knows no folder that could be used
                 logger.info("%s is compiled again in every process: %s", function.__name__, error)
         return dispatcher
 
@@ -51,9 +55,10 @@ class _MachineCodeCache(FunctionCache):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
-        self._cache_file = IndexDataCacheFile(
+        _check_private(self._cache_path, function.__code__.co_filename)
+        self._cache_file = _CheckedFiles(
             cache_path=self._cache_path,
-            filename_base=self._impl.filename_base,
+            filename_base=f"fusehash-{self._impl.filename_base}",
             source_stamp=(self._impl.locator.get_source_stamp(), _sources(function.__module__)),
         )
 
@@ -78,6 +83,41 @@ class _MachineCodeCache(FunctionCache):
         logger.warning("the machine code of %s cannot be kept in %s: %s", self._name, self._cache_path, error)
         with contextlib.suppress(Exception):
             self.flush()  # so that a damaged file is replaced
+
+
+class _CheckedFiles(IndexDataCacheFile):
+    """numba's index and data files with a digest at the end: nothing is loaded that was not written whole."""
+
+    @contextlib.contextmanager
+    def _open_for_write(self, filepath: str) -> Iterator[io.BytesIO]:
+        with super()._open_for_write(filepath) as file, io.BytesIO() as content:
+            yield content
+            file.write(content.getvalue() + hashlib.sha256(content.getvalue()).digest())
+
+    def _load_index(self) -> Any:
+        with contextlib.suppress(FileNotFoundError):  # the first time
+            _check_digest(self._index_path)
+        return super()._load_index()
+
+    def _load_data(self, name: str) -> Any:
+        _check_digest(self._data_path(name))
+        return super()._load_data(name)
+
+
+def _check_digest(path: str) -> None:
+    content = Path(path).read_bytes()
+    if hashlib.sha256(content[:-32]).digest() != content[-32:]:
+        raise ValueError(f"{path} is damaged")
+
+
+def _check_private(folder: str, source: str) -> None:
+    """Raise OSError if somebody else can write to a folder who could not change the source either."""
+    if os.name != "posix":
+        return
+    there = os.stat(folder)  # noqa: PTH116 (also what numba writes)
+    trusted = {0, os.getuid(), os.stat(source).st_uid if os.path.exists(source) else 0}  # noqa: PTH110, PTH116
+    if there.st_mode & stat.S_IWOTH or there.st_uid not in trusted:
+        raise OSError(f"other users can write to {folder}")
 
 
 def _sources(module: str) -> str:

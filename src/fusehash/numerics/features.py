@@ -61,7 +61,8 @@ class Preparation:
             spread = xp.std(changed / size, axis=0) * size  # in units of its size, so that no square overflows
             varies = spread > 1e-10 * xp.abs(mean)  # else constant up to rounding
             if kind == "embedding":
-                spread = scale * (float(xp.mean(spread**2)) ** 0.5 or 1.0)
+                unit = largest if (largest := float(xp.max(spread))) > 1e100 else 1.0  # or squares would overflow
+                spread = scale * (unit * float(xp.mean((spread / unit) ** 2)) ** 0.5 or 1.0)
             scale = xp.where(varies, spread, scale * np.inf)
         centered = (changed - mean) / scale
         components = cast(leading_components(centered, MAX_WIDTH), dtype) if centered.shape[1] > MAX_WIDTH else None

@@ -12,7 +12,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -32,17 +31,50 @@ def n_cores() -> int:
 
 
 @lru_cache(maxsize=1)
-def _blas(n_modules: int) -> Any:
+def _blas(n_modules: int) -> list[Any]:
     """The BLAS libraries of this process; to look for them takes milliseconds, so only if modules were imported."""
     import scipy.linalg  # noqa: F401  (brings its own BLAS, which must be there to be found)
     from threadpoolctl import ThreadpoolController
 
-    return ThreadpoolController()
+    return [library for library in ThreadpoolController().lib_controllers if library.user_api == "blas"]
 
 
-def one_blas_thread() -> AbstractContextManager[Any]:
-    """Hold BLAS to one thread inside a `with` block."""
-    return _blas(len(sys.modules)).limit(limits=1, user_api="blas")
+def _set_threads(library: Any, n_threads: int) -> None:
+    # From 3.8 on, threadpoolctl lets a thread set OpenBLAS only until another one has done so; here the last one does.
+    release = getattr(library, "clear_controlling_thread", lambda force: None)
+    release(force=True)
+    library.set_num_threads(n_threads)
+    release(force=True)
+
+
+class _OneBlasThread:
+    """The limit, which all threads share: the first one in sets it, the last one out restores what was before."""
+
+    def __init__(self) -> None:
+        self.lock, self.n_inside = threading.Lock(), 0
+        self.before: dict[str, tuple[Any, int]] = {}  # libraries, by file, and their number of threads
+
+    def __enter__(self) -> None:
+        with self.lock:
+            self.n_inside += 1
+            for library in _blas(len(sys.modules)):
+                if library.filepath not in self.before:  # nobody is inside, or it was loaded since
+                    self.before[library.filepath] = library, library.get_num_threads()
+                    _set_threads(library, 1)
+
+    def __exit__(self, *error: object) -> None:
+        with self.lock:
+            self.n_inside -= 1
+            while self.before and self.n_inside == 0:
+                _set_threads(*self.before.popitem()[1])
+
+
+_one_blas_thread = _OneBlasThread()
+
+
+def one_blas_thread() -> _OneBlasThread:
+    """Hold BLAS to one thread inside a `with` block; blocks of several threads may overlap."""
+    return _one_blas_thread
 
 
 def map_blocks(work: Callable[[T], R], blocks: Iterable[T], n_threads: int | None = None) -> Iterator[R]:

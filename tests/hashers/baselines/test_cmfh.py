@@ -12,7 +12,7 @@ from fusehash.numerics.linalg import solve_damped
 from fusehash.parameters import rng_for
 
 K = 16
-VIEWS = datasets.make_paired(200, views={"image": 20, "text": 14, "sound": 9}, n_classes=5, random_state=2).views
+VIEWS = datasets.make_paired(200, views={"image": 20, "sound": 9, "text": 14}, n_classes=5, random_state=2).views
 
 
 def some(m: int) -> dict[str, np.ndarray]:

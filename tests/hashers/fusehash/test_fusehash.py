@@ -280,3 +280,20 @@ def test_few_features_and_few_different_rows_are_no_obstacle(distinct: int) -> N
     assert len(np.unique(same, axis=0)) >= min(distinct, 100)
     assert np.isfinite(model.project(places[:, :1], view="height")).all()
     np.testing.assert_array_equal(model.codes_[:distinct], model.codes_[-distinct:])
+
+
+@pytest.mark.slow
+def test_the_order_of_views_decides_nothing_when_tuning_learning_on_or_reading_files(tmp_path):
+    views = fh.datasets.make_paired(160, views={"a": 12, "b": 9, "c": 7}, random_state=2).views
+    for name, matrix in views.items():
+        np.save(tmp_path / f"{name}.npy", matrix)
+    models = []
+    for names in ("abc", "cab"):
+        model = fh.FuseHash(n_bits=16, random_state=0)
+        model.partial_fit({name: tmp_path / f"{name}.npy" for name in names})
+        model.partial_fit({name: views[name][:50] for name in reversed(names)})
+        models.append(model)
+    assert models[0].tuning_ == models[1].tuning_
+    assert models[0].sums_.parts == models[1].sums_.parts
+    assert np.array_equal(models[0].codes_, models[1].codes_)
+    assert np.array_equal(*(model.project_fused(views) for model in models))

@@ -15,7 +15,7 @@ from fusehash.evaluation import evaluate
 from fusehash.hashers.reconstructed.jchr import agreement, coupled_codes
 from fusehash.parameters import rng_for
 
-VIEWS = datasets.make_paired(150, views={"image": 14, "text": 9, "sound": 7}, n_classes=4, random_state=2).views
+VIEWS = datasets.make_paired(150, views={"image": 14, "sound": 7, "text": 9}, n_classes=4, random_state=2).views
 X = {name: matrix - matrix.mean(axis=0) for name, matrix in VIEWS.items()}
 
 

@@ -77,6 +77,7 @@ class AGH(CrossModalHasher):
     method: ClassVar[str] = "agh"
     summary: ClassVar[str] = "anchor graph hashing of each view on its own; views cannot be compared"
     comparable: ClassVar[bool] = False
+    quadratic: ClassVar[bool] = False
     PARAMETERS: ClassVar[dict[str, Rule]] = {"layers": choice(1, 2), "n_anchors": integer(2)}
 
     def __init__(

@@ -38,7 +38,7 @@ class CMFH(LinearHasher):
     n_bits, random_state, n_threads, callback : int, default 64; optional
         Code length, a multiple of 8; seed; threads of `fit` (default: all); called as callback(step, total, message).
     view_weights : sequence of float, optional
-        l_m, one positive number per view, scaled to sum 1. Equal by default.
+        l_m, one positive number per view, in the order of their names, scaled to sum 1. Equal by default.
     mu : float, default 100
         Weight of the linear predictions.
     gamma : float, default 0.01

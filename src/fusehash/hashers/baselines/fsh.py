@@ -54,7 +54,7 @@ class FSH(LinearHasher):
     means_, weights_, anchors_, graph_weights_ : dict of str to ndarray
         Training mean, W_m, anchors, and the table that gives S B_s from the nearest anchors, of every view.
     eta_ : float
-        Weight of the first view's graph.
+        Weight of the graph of the first view by name.
     objective_ : ndarray of shape (n_iterations,)
         Negative of the objective. The first three steps cannot raise it, the change of eta can.
 

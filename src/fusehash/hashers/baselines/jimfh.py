@@ -41,7 +41,7 @@ class JIMFH(LinearHasher):
     n_bits, random_state, n_threads, callback : int, default 64; optional
         Code length, a multiple of 8; seed; threads of `fit` (default: all); called as callback(step, total, message).
     balance : float, default 0.5
-        l, the weight of the first view, between 0 and 1.
+        l, the weight of the first view by name, between 0 and 1.
     beta, gamma : float, default 1e-3 and 1e-4
         b, the weight of the tie between the individual factors; g, the ridge, in squared units of the features.
     max_iter, tol : int, default 100; float, default 1e-3

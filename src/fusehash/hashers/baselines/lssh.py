@@ -24,7 +24,7 @@ SWEEPS = 3
 
 
 class LSSH(CrossModalHasher):
-    """Latent Semantic Sparse Hashing. The first view is the image, the others are text.
+    """Latent Semantic Sparse Hashing. The view "image", or else the first by name, is the image, the others are text.
 
         min ||X - S D||^2 + rho |S|_1 + mu ||T - Z A||^2 + lam ||Z - S R||^2,    rows of D, A, R of norm at most 1
 
@@ -128,7 +128,8 @@ class LSSH(CrossModalHasher):
     def _fit(self, views: PairedViews, labels: Any) -> None:
         learn = views.rows(self._sample_rows(views.n_rows, self.max_rows))
         centered, self.means_ = centered_matrices(learn)
-        image, *texts = learn.names
+        image = "image" if "image" in learn else learn.names[0]
+        texts = [name for name in learn if name != image]
         self.components_ = principal_directions(centered[image], self.n_bits)
         X = unit_rows(centered[image] @ self.components_)
         T = np.hstack([unit_rows(centered[name]) for name in texts])

@@ -52,7 +52,7 @@ class FuseHash(Incremental):
     spectral_power : float or "auto"
         Power p of the spectrum; a larger one favors the directions that the views share.
     view_weights : sequence of float or "auto"
-        One number per view: its weight in the spectrum and in the graph of the raw views.
+        One number per view, in the order of their names: its weight in the spectrum and in the graph of the raw views.
     rank : int or "auto"
         Directions kept; "auto" is the number of bits, at most 128. More bits come from further rotations.
     fusion : {"mean", "hadamard"}
@@ -110,6 +110,7 @@ class FuseHash(Incremental):
     method: ClassVar[str] = "fusehash"
     summary: ClassVar[str] = "closed form that tunes itself: the default"
     accelerated: ClassVar[bool] = True
+    quadratic: ClassVar[bool] = False
     REMOVED: ClassVar[dict[str, str]] = {"preset": "use AGSFH for the method of the paper"}
     PARAMETERS: ClassVar[dict[str, Rule]] = {
         "n_anchors": auto(integer(1)),

@@ -196,8 +196,8 @@ def spectrum(sums: RowSums, maps: RowMaps, choices: Choices, rank: int) -> tuple
             G[D:, left] = G[left, D:].T
         G[D:, D:] = (sums["SS"] - N * mean[:, None] * mean) * (root[:, None] * root)
     w, V = leading_eigenpairs(G, rank)
-    keep = int(np.sum(host(w) > 1e-6 * float(w[0])))
-    w, V = w[:keep], V[:, :keep]
+    keep = max(int(np.sum(host(w) > 1e-6 * float(w[0]))), 1)
+    w, V = xp.clip(w[:keep], 1e-30, None), V[:, :keep]  # 0 if all rows but those held out are (nearly) the same
     V = V * (float(np.sqrt(N)) / xp.sqrt(w) * (w / w[0]) ** choices.spectral_power)
     on_features = xp.concat([root_a[a] * (T[a] @ V[span]) for a, span in spans.items()], axis=0)
     on_graph = root[:, None] * V[D:] if P else zeros((0, keep), V)
