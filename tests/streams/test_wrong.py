@@ -31,7 +31,7 @@ def refuses(part: str):
         (lambda path: np.save(path, np.array([[{}]], object)), "must hold real numbers. Got Python objects"),
         (lambda path: path.write_bytes(b"hello"), "The file x.npy must be an intact .npy file."),
         (lambda path: path.write_bytes(b""), "The file x.npy must be an intact .npy file."),
-        (lambda path: path.mkdir(), "could not be read"),
+        (lambda path: path.mkdir(), "must be a regular file"),
         (lambda path: None, "there is no file"),
     ],
 )
