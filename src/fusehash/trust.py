@@ -7,6 +7,7 @@ absolute path, no address, no codec or class outside a list here, no size that t
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import stat
@@ -23,6 +24,7 @@ MODEST_EXPANSION = 64  # bytes that one byte may become if they are decoded at o
 
 NUMBER_TYPE = re.compile("bool|u?int(8|16|32|64)|float(16|32|64)|[<>|=]?(b1|[iu][1248]|f[248])")  # float32 or <f4
 COMPRESSORS = ("blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd")  # of zarr arrays
+HDF5_FILTERS = frozenset((1, 2, 3, 4, 32000))  # deflate, shuffle, fletcher32, szip, lzf
 ZARR_FILTERS = ("delta", "fixedscaleoffset", "shuffle")
 
 
@@ -37,7 +39,7 @@ def open_file(
     if not follow_links:
         flags |= getattr(os, "O_NOFOLLOW", 0)
         if path.is_symlink():
-            raise error(f"{subject} must be a file of its own. {path} is a link.")
+            raise error(f"{subject} must be a file of its own. It is a link.")
     try:
         handle = os.open(path, flags)
     except (OSError, ValueError) as cause:
@@ -45,7 +47,7 @@ def open_file(
         raise error(f"{subject} could not be read: {reason}.") from cause
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise error(f"{subject} must be a regular file. {path} is a folder, a pipe or a device.")
+        raise error(f"{subject} must be a regular file. It is a folder, a pipe or a device.")
     return os.fdopen(handle, "rb", buffering=0)
 
 
@@ -110,3 +112,18 @@ def check_depth(document: Any, subject: str, error: type[FusehashError] = DataEr
             elif isinstance(value, list | tuple):
                 inner.extend(value)
         level = inner
+
+
+def check_hdf5(dataset: Any, subject: str = "", error: type[FusehashError] = DataError) -> None:
+    """Raise unless an h5py dataset is in its own file, which can hold it, and needs no unusual filter."""
+    subject = subject or f"The HDF5 dataset {dataset.name}"
+    layout = dataset.id.get_create_plist()  # before its shape is asked for, which may open other files
+    if layout.get_external_count() or layout.get_layout() not in (0, 1, 2):  # compact, contiguous, chunked
+        raise error(f"{subject} must be stored in its own file. It refers to others.")
+    filters = {layout.get_filter(i)[0] for i in range(layout.get_nfilters())}
+    if not filters <= HDF5_FILTERS:
+        codes = ", ".join(map(str, sorted(filters - HDF5_FILTERS)))
+        raise error(f"{subject} must be compressed by gzip, szip or lzf, or not at all. Got filter {codes}.")
+    needed = math.prod(dataset.shape or ()) * dataset.dtype.itemsize
+    file_bytes = min(dataset.id.get_storage_size(), dataset.file.id.get_filesize())
+    check_size(subject, needed, file_bytes, error, compressed=bool(filters))

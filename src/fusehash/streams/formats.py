@@ -320,6 +320,7 @@ def _open_hdf5(dataset: Any) -> StoredMatrix:
     """A dataset of an HDF5 file (h5py lets one thread read at a time)."""
     path, name = Path(dataset.file.filename).absolute(), str(dataset.name)
     source, first = f"The dataset {name} of {path.name}", _file_and_size(path)
+    trust.check_hdf5(dataset, source)
 
     def load(start: int, stop: int) -> Matrix:
         rows = _read(dataset, start, stop, source)
@@ -416,7 +417,7 @@ def _parquet_reader(path: Path, names: list[str] | None = None) -> Iterator[Any]
         try:
             with parquet.ParquetFile(path.absolute(), pre_buffer=False, buffer_size=2**20) as reader:
                 if names is not None:
-                    check_pages(file, reader.metadata, names, path.name)
+                    check_pages(file, names, path.name)
                 yield reader
         except Exception as error:  # pyarrow raises all sorts of errors
             if isinstance(error, DataError):

@@ -1,4 +1,7 @@
-"""What a Parquet file claims about its pages, checked before pyarrow takes memory for them."""
+"""What a Parquet file claims about its pages, checked before pyarrow takes memory for them.
+
+The metadata is parsed by code of our own: pyarrow ends the process if Python asks for some that is damaged.
+"""
 
 from __future__ import annotations
 
@@ -8,74 +11,98 @@ from typing import Any, BinaryIO
 from fusehash import trust
 
 HEADER_BYTES = 2**12  # a page of numbers has a header of less than 200
-VALUE_BYTES = 4
-# Fields of a PageHeader and of its DataPageHeader (version 1 or 2), in the Thrift definition of Parquet.
-UNCOMPRESSED, COMPRESSED, DATA_PAGES, N_VALUES = 2, 3, (5, 8), 1
+VALUE_BYTES = 4  # of numbers in lists, which are float32 as a rule
+# Numbers of fields in the Thrift definition of Parquet.
+ROW_GROUPS = 4  # of FileMetaData
+COLUMNS, N_ROWS = 1, 3  # of RowGroup
+FILE_PATH, COLUMN_METADATA = 1, 3  # of ColumnChunk
+PATH, COLUMN_VALUES, COLUMN_BYTES, DATA_OFFSET, DICTIONARY_OFFSET = 3, 5, 7, 9, 11  # of ColumnMetaData
+UNCOMPRESSED, COMPRESSED, DATA_PAGES = 2, 3, (5, 8)  # of PageHeader: two versions of DataPageHeader
+PAGE_VALUES = 1  # of DataPageHeader
 
 
-def check_pages(file: BinaryIO, metadata: Any, names: list[str], subject: str) -> None:
+def check_pages(file: BinaryIO, names: list[str], subject: str) -> None:
     """Raise if the pages of some columns are not as the metadata says, or would take far too much memory."""
-    size, schema, chosen = os.fstat(file.fileno()).st_size, metadata.schema, set(names)
-    lists = tuple(f"{name}." for name in names)
-    paths = [schema.column(i).path for i in range(len(schema))]
-    columns = [i for i, path in enumerate(paths) if path in chosen or path.startswith(lists)]
-    for number in range(metadata.num_row_groups):
-        group, needed = metadata.row_group(number), 0
-        for i in columns:
-            column, is_list = group.column(i), schema.column(i).max_repetition_level > 0
+    size, chosen = os.fstat(file.fileno()).st_size, {name.encode() for name in names}
+    file.seek(max(0, size - 8))
+    length = int.from_bytes(file.read(4), "little")
+    trust.check_size(f"The metadata of {subject}", length + 8, size)
+    file.seek(size - 8 - length)
+    metadata, _ = _struct(file.read(length))
+    for group in metadata[ROW_GROUPS]:
+        needed = 0
+        for chunk in group[COLUMNS]:
+            column = chunk[COLUMN_METADATA]
+            if column[PATH][0] not in chosen:
+                continue
+            if FILE_PATH in chunk:
+                raise ValueError("a column is in another file")
+            is_list = len(column[PATH]) > 1
             n_values, largest = _walk(file, column, size)
-            if n_values != column.num_values or not (is_list or n_values == group.num_rows):
-                raise ValueError(f"column {paths[i]} has {n_values} values in {group.num_rows} rows")
+            if n_values != column[COLUMN_VALUES] or not (is_list or n_values == group[N_ROWS]):
+                raise ValueError(f"a column has {n_values} values in {group[N_ROWS]} rows")
             needed += max(largest, n_values * VALUE_BYTES) if is_list else largest  # one list may hold all values
         trust.check_memory(f"A row group of {subject}", needed, size)
 
 
-def _walk(file: BinaryIO, column: Any, size: int) -> tuple[int, int]:
+def _walk(file: BinaryIO, column: dict[int, Any], size: int) -> tuple[int, int]:
     """Go through the pages of a column in a row group: all values, and the bytes of the largest page."""
-    position = column.data_page_offset
-    if column.has_dictionary_page and column.dictionary_page_offset:
-        position = min(position, column.dictionary_page_offset)
-    end, n_values, largest = position + column.total_compressed_size, 0, 0
+    position = min(column[DATA_OFFSET], column.get(DICTIONARY_OFFSET) or column[DATA_OFFSET])
+    end, n_values, largest = position + column[COLUMN_BYTES], 0, 0
     if not 0 < position <= end <= size:
-        raise ValueError(f"column {column.path_in_schema} is not inside the file")
-    while position < end and n_values < column.num_values:
+        raise ValueError("a column is not inside the file")
+    while position < end and n_values < column[COLUMN_VALUES]:
         file.seek(position)
-        header, length = _thrift_struct(file.read(HEADER_BYTES))
+        header, length = _struct(file.read(HEADER_BYTES))
         uncompressed, compressed = header[UNCOMPRESSED], header[COMPRESSED]
-        values = next((header[field][N_VALUES] for field in DATA_PAGES if field in header), None)
+        values = next((header[field][PAGE_VALUES] for field in DATA_PAGES if field in header), None)
         position += length + compressed
         if uncompressed < 0 or compressed < 0 or position > end or (values is not None and values <= 0):
-            raise ValueError(f"column {column.path_in_schema} has a page of impossible size")
+            raise ValueError("a page has an impossible size")
         n_values, largest = n_values + (values or 0), max(largest, uncompressed)
     return n_values, largest
 
 
-def _thrift_struct(data: bytes, position: int = 0, depth: int = 0) -> tuple[dict[int, Any], int]:
-    """A struct in Thrift's compact protocol by number of field, and where it ends; strings are left out."""
+# -- Thrift's compact protocol ---------------------------------------------------------------------------------------
+
+
+def _struct(data: bytes, position: int = 0, depth: int = 0) -> tuple[dict[int, Any], int]:
+    """The fields of a struct by their numbers, and where it ends."""
     fields: dict[int, Any] = {}
     number = 0
     while head := data[position]:
-        kind, position = head & 15, position + 1
+        position += 1
         if head >> 4:
             number += head >> 4
         else:
             number, position = _integer(data, position)
-        if kind <= 2:  # true or false
-            continue
-        if kind == 3:
-            position += 1
-        elif kind <= 6:
-            fields[number], position = _integer(data, position)
-        elif kind == 7:
-            position += 8
-        elif kind == 8:
-            length, position = _varint(data, position)
-            position += length
-        elif kind == 12 and depth < 8:
-            fields[number], position = _thrift_struct(data, position, depth + 1)
+        if head & 15 <= 2:  # the kind is the value
+            fields[number] = head & 15 == 1
         else:
-            raise ValueError("a page has an unknown header")
+            fields[number], position = _value(data, position, head & 15, depth)
     return fields, position + 1
+
+
+def _value(data: bytes, position: int, kind: int, depth: int) -> tuple[Any, int]:
+    if kind in (4, 5, 6):
+        return _integer(data, position)
+    if kind == 8:  # bytes
+        length, position = _varint(data, position)
+        return data[position : position + length], position + length
+    if kind == 12 and depth < trust.MAX_DEPTH:
+        return _struct(data, position, depth + 1)
+    if kind == 9 and depth < trust.MAX_DEPTH:
+        length, kind, position = data[position] >> 4, data[position] & 15, position + 1
+        if length == 15:
+            length, position = _varint(data, position)
+        values = []
+        for _ in range(length):
+            value, position = _value(data, position, kind, depth + 1)
+            values.append(value)
+        return values, position
+    if kind in (1, 2, 3, 7):  # truth values in a list, a byte, a double
+        return None, position + (8 if kind == 7 else 1)
+    raise ValueError("it has unknown metadata")
 
 
 def _integer(data: bytes, position: int) -> tuple[int, int]:
@@ -84,9 +111,14 @@ def _integer(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
-    value = shift = 0
+    value = data[position]
+    if value < 128:
+        return value, position + 1
+    value, shift = value & 127, 7
     while True:
+        position += 1
         byte = data[position]
-        value, shift, position = value | (byte & 127) << shift, shift + 7, position + 1
+        value |= (byte & 127) << shift
         if byte < 128:
-            return value, position
+            return value, position + 1
+        shift += 7
