@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import contextlib
 import gzip
 import json
 import lzma
@@ -394,20 +395,31 @@ def test_labels_and_codes_are_not_read_from_other_files(tmp_path):
         np.testing.assert_array_equal(load_npy(tmp_path / "x.npy"), array)
 
 
-def test_a_parquet_column_in_another_file_and_pages_of_other_sizes_are_refused(tmp_path, optional):
+def test_a_parquet_page_that_claims_gigabytes_is_refused(tmp_path, optional):
     pyarrow, parquet = optional("pyarrow"), optional("pyarrow.parquet")
     path = tmp_path / "x.parquet"
     parquet.write_table(pyarrow.table({"x": X[:, 0]}), path, compression="zstd", use_dictionary=False)
     whole = path.read_bytes()
-    start = 4  # of the first page: fields 1, 2 and 3 are its kind and sizes
-    assert whole[start : start + 3] == b"\x15\x00\x15"
-    huge = b"\x15\x00\x15\xfe\xff\xff\xff\x0f"  # 2 GiB instead of one byte
-    path.write_bytes(whole[:start] + huge + whole[start + 4 :])
-    with pytest.raises(DataError, match=r"x\.parquet"):
+    assert whole[4:7] == b"\x15\x00\x15"  # the first page: its kind, then its size in one byte
+    path.write_bytes(whole[:7] + b"\xfe\xff\xff\xff\x0f" + whole[8:])
+    with pytest.raises(DataError, match=r"x\.parquet must be an intact Parquet file.* impossible size"):
         open_view(path)
-    for position in range(0, len(whole), 7):
+
+
+def test_parquet_columns_of_one_name(tmp_path, optional):
+    pyarrow, parquet = optional("pyarrow"), optional("pyarrow.parquet")
+    parquet.write_table(pyarrow.table([X[:, 0], X[:, 1]], names=["x", "x"]), tmp_path / "x.parquet")
+    with pytest.raises(DataError, match="must have columns of different names"):
+        open_view(tmp_path / "x.parquet")
+
+
+@pytest.mark.slow
+def test_no_changed_byte_of_a_parquet_file_ends_in_a_foreign_error(tmp_path, optional):
+    pyarrow, parquet = optional("pyarrow"), optional("pyarrow.parquet")
+    path = tmp_path / "x.parquet"
+    parquet.write_table(pyarrow.table({"x": [i / 2 if i % 3 else None for i in range(40)], "y": range(40)}), path)
+    whole = path.read_bytes()
+    for position in range(len(whole)):
         path.write_bytes(whole[:position] + bytes([whole[position] ^ 0xFF]) + whole[position + 1 :])
-        try:
+        with contextlib.suppress(DataError):
             open_view(path)[:]
-        except DataError as error:
-            assert str(error).endswith(".")  # noqa: PT017

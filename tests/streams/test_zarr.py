@@ -39,10 +39,7 @@ def layouts(optional):
         "old in folders": old | {"chunk_key_encoding": {"name": "v2", "separator": "/"}},
         "old delta": old | {"filters": [numcodecs.Delta("<f4"), numcodecs.Shuffle(4)], "compressors": numcodecs.LZ4()},
         "old scaled": old | {"filters": [numcodecs.FixedScaleOffset(0, 1, "<f4", "<i2")]},
-        **{
-            f"old {kind}": old | {"compressors": getattr(numcodecs, kind)()}
-            for kind in ("BZ2", "LZMA", "Zlib", "Blosc")
-        },
+        **{f"old {kind.codec_id}": old | {"compressors": kind()} for kind in old_compressors},
     }.items()
 
 

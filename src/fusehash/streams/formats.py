@@ -46,7 +46,7 @@ def open_view(source: Any, *, columns: Sequence[str] | None = None) -> Any:
     ----------
     source : str, path or array
         The path of a `.npy` file, a `.zarr` folder or zip file, a Parquet file or a folder of them; or a memory map, an
-        h5py.Dataset, a zarr.Array or a dask array.
+        h5py.Dataset, a zarr.Array or a dask array. A file may come from anybody; a `.zarr` must have all of its chunks.
     columns : sequence of str, optional
         Which columns of a Parquet file to read, in this order. By default all of them.
 
@@ -436,6 +436,8 @@ def _numeric_columns(path: Path, columns: Sequence[str] | None) -> list[str]:
         missing = [name for name in names if name not in schema.names]
         if missing or not names:
             raise DataError(f"{path.name} must have the column {(missing or ['of numbers'])[0]!r}. Got {schema.names}.")
+        if len(set(names)) < len(names):
+            raise DataError(f"{path.name} must have columns of different names. Some have the same.")
         for name in names:
             kind = schema.field(name).type
             kind = kind.value_type if len(names) == 1 and _is_list(kind) else kind

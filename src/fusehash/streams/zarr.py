@@ -184,11 +184,11 @@ class _Zip:
         file = io.BufferedReader(trust.open_file(path, f"The file {path.name}"))  # type: ignore[type-var]
         try:
             self._archive = zipfile.ZipFile(file)
+            self.names = {member.filename: member for member in self._archive.infolist() if not member.is_dir()}
         except Exception as error:  # zipfile raises all sorts of errors
             file.close()
             reason = "it is no intact zip file"
             raise DataError(f"{path.name} must be a zarr array. It could not be read: {reason}.") from error
-        self.names = {member.filename: member for member in self._archive.infolist() if not member.is_dir()}
         for name in self.names:
             if name.startswith("/") or ".." in name.split("/"):
                 raise DataError(f"The names in {path.name} must be relative and below its top. Got {name!r}.")
