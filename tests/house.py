@@ -19,7 +19,8 @@ version errors trust forks extras files sqlite parameters
 numerics numerics.arrays numerics.compiled numerics.memory numerics.parallel numerics.linalg numerics.anchors
 numerics.rotation numerics.features numerics.simplex.triton numerics.simplex
 bits views
-streams.stored streams.writers streams.formats streams.blocks streams.row_passes streams.cluster streams
+streams.stored streams.writers streams.zarr streams.parquet streams.formats streams.blocks streams.row_passes
+streams.cluster streams
 encoders.base encoders.reading encoders.histograms encoders.images encoders.texts encoders.clip encoders.onnx encoders
 datasets.base datasets.matlab datasets.arrays datasets.folders datasets.splits datasets.photos datasets.emoji
 datasets.synthetic datasets.loading datasets

@@ -365,7 +365,9 @@ def test_wrong_files_of_views(run: Run, data: Path, model: Path, files: list[str
     np.save(tmp_path / "short.npy", np.ones((3, 2)))
     wrong(run("fit", f"a={tmp_path / 'short.npy'}", *files, "--out", out), "pair one to one")
     wrong(run("fit", *files, "--labels", tmp_path / "short.npy", "--out", out), "one row per item, 150. Got 3 instead.")
-    wrong(run("fit", *files, "--labels", tmp_path / "gone.npy", "--out", out), "gone.npy cannot be read: No such file")
+    wrong(
+        run("fit", *files, "--labels", tmp_path / "gone.npy", "--out", out), "gone.npy could not be read: No such file"
+    )
     wrong(run("fit", *files, "--n-train", 151, "--out", out), "at most the 150 rows")
     for words in (
         ("fit", *files, files[0]), ("fit", *files, data), ("fit", *files, "--data", tmp_path),

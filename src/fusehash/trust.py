@@ -21,6 +21,11 @@ from fusehash.errors import DataError, FusehashError
 MAX_DOCUMENT_BYTES = 1 << 24  # of JSON
 MAX_DEPTH = 64  # of nested lists and objects in a document
 MAX_EXPANSION = 1100  # bytes that one byte of a compressed file may become; deflate reaches 1032
+MODEST_BYTES = 1 << 27  # may be decoded at once from a file of any size
+MODEST_EXPANSION = 64  # bytes that one byte may become if they are decoded at once and are more than that
+NUMBER_TYPE = re.compile("bool|u?int(8|16|32|64)|float(16|32|64)|[<>|=]?(b1|[iu][1248]|f[248])")  # float32 or <f4
+COMPRESSORS = ("blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd")  # of zarr arrays
+ZARR_FILTERS = ("delta", "fixedscaleoffset", "shuffle")
 MAX_YAML_BYTES = 1 << 18  # of a YAML document, whose parser is slow
 MAX_YAML_EXPANSION = 1 << 20  # characters that it may become when every alias is replaced by what it stands for
 YAML_TAGS = frozenset(
@@ -44,7 +49,7 @@ def open_file(
     if not follow_links:
         flags |= getattr(os, "O_NOFOLLOW", 0)
         if path.is_symlink():
-            raise error(f"{subject} must be a file of its own. {path} is a link.")
+            raise error(f"{subject} must be a file of its own. It is a link.")
     try:
         handle = os.open(path, flags)
     except (OSError, ValueError) as cause:
@@ -52,17 +57,29 @@ def open_file(
         raise error(f"{subject} could not be read: {reason}.") from cause
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise error(f"{subject} must be a regular file. {path} is a folder, a pipe or a device.")
+        raise error(f"{subject} must be a regular file. It is a folder, a pipe or a device.")
     return os.fdopen(handle, "rb", buffering=0)
 
 
-def check_folder(path: Path, subject: str, error: type[FusehashError] = DataError) -> None:
-    """Raise unless everything below a folder is a regular file or a folder: no links, pipes or devices."""
-    for parent, folders, files in os.walk(path):
-        for name in (*folders, *files):
-            mode = os.lstat(os.path.join(parent, name)).st_mode  # noqa: PTH118 (many files)
-            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-                raise error(f"{subject} must hold regular files only. {Path(parent, name)} is a link, pipe or device.")
+def check_folder(path: Path, subject: str, error: type[FusehashError] = DataError) -> set[str]:
+    """The names of all files below a folder; raises if something there is a link, pipe or device."""
+    names, prefixes = set(), [""]
+    try:
+        while prefixes:
+            prefix = prefixes.pop()
+            with os.scandir(path / prefix) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        prefixes.append(f"{prefix}{entry.name}/")
+                    elif entry.is_file(follow_symlinks=False):
+                        names.add(prefix + entry.name)
+                    else:
+                        raise error(f"{subject} must hold regular files only. {entry.path} is a link, pipe or device.")
+    except (OSError, ValueError) as cause:
+        if isinstance(cause, error):
+            raise
+        raise error(f"{subject} could not be read: {getattr(cause, 'strerror', None) or cause}.") from cause
+    return names
 
 
 def check_size(
@@ -71,6 +88,12 @@ def check_size(
     """Raise if a header claims more bytes than its file can hold, before memory is taken for them."""
     if needed < 0 or needed > file_bytes * (MAX_EXPANSION if compressed else 1):
         raise error(f"{subject} claims {needed:,} bytes of content. Its file has {file_bytes:,}.")
+
+
+def check_memory(subject: str, needed: int, file_bytes: int, error: type[FusehashError] = DataError) -> None:
+    """Raise if what is decoded at once is large, and far larger than what it is decoded from."""
+    if needed > max(MODEST_BYTES, file_bytes * MODEST_EXPANSION):
+        raise error(f"{subject} claims {needed:,} bytes at once. It is made of {file_bytes:,}.")
 
 
 def parse_json(text: str | bytes, subject: str, error: type[FusehashError] = DataError) -> Any:

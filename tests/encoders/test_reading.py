@@ -242,7 +242,7 @@ def test_wrong_types(item):
 def test_paths_that_are_no_files(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    for path, told in ((tmp_path, "no file"), (tmp_path / "none.jpg", "no such file"), (pipe, "no file")):
+    for path, told in ((tmp_path, "regular file"), (tmp_path / "none.jpg", "No such file"), (pipe, "regular file")):
         with pytest.raises(ImageError, match=told):
             open_image(path)
     for name in ("a\0b.jpg", "x" * 5000):

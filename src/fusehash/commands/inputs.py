@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -152,14 +153,15 @@ def load_npy(path: Path) -> Any:
     """The array of a .npy file, never unpickled."""
     import numpy as np
 
-    reason = "it is not a .npy file of numbers"
-    try:
-        array = np.load(path, allow_pickle=False)
-        if isinstance(array, np.ndarray):
-            return array
-    except (OSError, ValueError, EOFError) as error:
-        reason = getattr(error, "strerror", None) or reason
-    raise DataError(f"{path} cannot be read: {reason}.")
+    from fusehash import trust
+    from fusehash.streams.formats import read_npy_header
+
+    with trust.open_file(path, f"The file {path}") as file:
+        shape, by_columns, dtype = read_npy_header(file, str(path))
+        if dtype.hasobject:
+            raise DataError(f"The file {path} must hold numbers. Got Python objects instead.")
+        array = np.fromfile(file, dtype, math.prod(shape))
+    return array.reshape(shape, order="F" if by_columns else "C")
 
 
 def parse_params(entries: Sequence[str] | None) -> dict[str, Any]:

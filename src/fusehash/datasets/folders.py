@@ -102,8 +102,11 @@ def read_folder(photos: str | Path, captions: str | Path | None = None) -> Itera
 
 
 def default_captions(folder: Path) -> Path | None:
-    """The captions file in a folder of pictures."""
-    return next((folder / name for name in DEFAULT_CAPTIONS if (folder / name).is_file()), None)
+    """The captions file in a folder of pictures; raises if it is a link that leads out of it."""
+    path = next((folder / name for name in DEFAULT_CAPTIONS if (folder / name).is_file()), None)
+    if path is not None and not _resolved(path).is_relative_to(_resolved(folder)):
+        raise DataError(f"The captions of a folder must be in it. {path} is a link that leads out of it.")
+    return path
 
 
 def _captioned(root: Path, table: Path) -> dict[str, NewItem]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from io import BytesIO
+import os
+from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from fusehash import trust
 from fusehash.errors import DataError
 from fusehash.extras import require
 
@@ -84,17 +86,11 @@ def _opened(source: Any) -> tuple[str, Any]:
         raise ImageError(f"An image must be a path, bytes or a PIL image. Got {type(source).__name__} instead.")
     path = Path(source)
     name = repr(str(path))  # names can hold anything
-    try:
-        if not path.is_file():  # a pipe or a device could block forever
-            reason = "It is no file" if path.exists() else "There is no such file"
-            raise ImageError(f"{name} must be an image file. {reason}.")
-        if path.stat().st_size == 0:
-            raise ImageError(f"{name} must have content. It is empty.")
-        return name, path.open("rb")
-    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
-        if isinstance(error, ImageError):
-            raise
-        raise ImageError(f"{name} must be a file that can be read ({_reason(error)}).") from error
+    file = trust.open_file(path, name, ImageError)
+    if os.fstat(file.fileno()).st_size == 0:
+        file.close()
+        raise ImageError(f"{name} must have content. It is empty.")
+    return name, BufferedReader(file)
 
 
 def _decoded(image: Image, name: str, max_pixels: int, side: int | None) -> Image:

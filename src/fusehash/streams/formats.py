@@ -15,22 +15,25 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import scipy.sparse as sp
 
+from fusehash import trust
 from fusehash.errors import DataError
 from fusehash.extras import require
 from fusehash.numerics.parallel import n_cores
+from fusehash.streams.parquet import check_pages
 from fusehash.streams.stored import PIECE_BYTES, Matrix, PieceReader, Recipe, RowReader, StoredMatrix, check_dtype
 from fusehash.streams.writers import NpyWriter
+from fusehash.streams.zarr import ZARR_FILES, ZarrArray
 from fusehash.views import check_shape
 
 PARQUET = (".parquet", ".pq")
-ZARR_FILES = {"zarr.json", ".zarray", ".zgroup"}  # in the folder of an array or a group
 KEPT_BYTES = 2**28  # of decoded chunks
 READ_BYTES = 2**30  # Linux reads at most 2 GiB at a time
 INDEX_COLUMN = "__index_level_"  # what pandas calls an index without a name
@@ -43,7 +46,7 @@ def open_view(source: Any, *, columns: Sequence[str] | None = None) -> Any:
     ----------
     source : str, path or array
         The path of a `.npy` file, a `.zarr` folder or zip file, a Parquet file or a folder of them; or a memory map, an
-        h5py.Dataset, a zarr.Array or a dask array.
+        h5py.Dataset, a zarr.Array or a dask array. A file may come from anybody; a `.zarr` must have all of its chunks.
     columns : sequence of str, optional
         Which columns of a Parquet file to read, in this order. By default all of them.
 
@@ -107,13 +110,13 @@ def _open_path(path: Path, columns: Sequence[str] | None = None) -> StoredMatrix
     names, has_suffix = [path.name.lower()], is_view_path(path)
     if not has_suffix:
         names = [file.name.lower() for file in path.iterdir()] if path.is_dir() else []
-    if any(name.endswith(PARQUET) for name in names) and not ZARR_FILES & set(names):
+    if any(name.endswith(PARQUET) for name in names) and not set(names).intersection(ZARR_FILES):
         return _open_parquet(path, columns)
     if columns is not None:
         raise DataError(f"Only the columns of a Parquet file can be chosen. Got {path.name} instead.")
     if has_suffix and names[0].endswith(".npy"):
         return open_npy(path)
-    if has_suffix or ZARR_FILES & set(names):
+    if has_suffix or set(names).intersection(ZARR_FILES):
         return _open_zarr(path)
     _check_exists(path)
     raise DataError(f"A view must be a .npy, .zarr or .parquet file, or a folder of Parquet files. Got {path.name}.")
@@ -173,21 +176,29 @@ class FileReader(RowReader):
 
 def _open_file(path: Path) -> BinaryIO:
     _check_exists(path)
+    return trust.open_file(path, f"The file {path}")
+
+
+def read_npy_header(file: BinaryIO, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, order (by columns or not) and dtype of a `.npy` file that is large enough for them."""
     try:
-        return path.open("rb", buffering=0)
-    except OSError as error:
-        raise DataError(f"The file {path} could not be read: {error.strerror or error}.") from error
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, by_columns, dtype = read(file)
+    except Exception as error:  # a header is parsed as Python, in which anything can be wrong
+        raise _unreadable(f"The file {name} must be an intact .npy file. It", error) from error
+    if not all(type(length) is int and 0 <= length < 2**63 for length in shape):
+        raise DataError(f"The file {name} must be an intact .npy file. It has the shape {shape}.")
+    size, needed = os.fstat(file.fileno()).st_size, file.tell() + math.prod(shape) * dtype.itemsize
+    if size < needed and not dtype.hasobject:
+        raise DataError(f"The file {name} must have {needed} bytes for its shape {shape}. It ends after {size}.")
+    return shape, by_columns, dtype
 
 
 def open_npy(path: Path, owner: Any = None) -> StoredMatrix:
     """A `.npy` file, never unpickled; `owner` removes a temporary file."""
     with _open_file(path) as file:
-        try:
-            version = np.lib.format.read_magic(file)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, by_columns, dtype = read(file)
-        except (ValueError, EOFError, TypeError) as error:
-            raise _unreadable(f"The file {path.name} must be an intact .npy file. It", error) from error
+        shape, by_columns, dtype = read_npy_header(file, path.name)
         offset = file.tell()
     path = path.absolute()  # another process may run in another folder
     matrix = _open_raw(path, offset, shape, dtype, by_columns and len(shape) == 2 and shape[1] > 1, (open_npy, (path,)))
@@ -280,44 +291,36 @@ def joined_edges(chunks: Iterable[int], row_bytes: int) -> Any:
 def _read(array: Any, start: int, stop: int, source: str) -> Matrix:
     try:
         return np.asarray(array[start:stop])
-    except (OSError, ValueError, RuntimeError) as error:
+    except Exception as error:  # readers of foreign bytes raise all sorts of errors
+        if isinstance(error, DataError):
+            raise
         raise _unreadable(source, error) from error
 
 
 def _open_zarr(path: Path) -> StoredMatrix:
-    """A zarr array in a folder or a zip file. All zarr files are opened here."""
-    zarr = require("zarr", "Reading zarr arrays")
-    storage = require("zarr.storage", "Reading zarr arrays")
+    """A zarr array in a folder or a zip file."""
     _check_exists(path)
-    try:
-        store = storage.ZipStore(path, mode="r") if path.is_file() else str(path)
-        array = zarr.open(store, mode="r")
-    except Exception as error:  # parsers of foreign bytes raise all sorts of errors
-        raise _unreadable(f"{path.name} must be a zarr array. It", error) from error
-    if not isinstance(array, zarr.Array):
-        inside = ", ".join(sorted(array.array_keys())) or "none"
-        raise DataError(f"{path.name} must be one zarr array. Got a group with the arrays: {inside}.")
-    return _open_zarr_array(array, path.absolute())
+    path = path.absolute()  # another process may run in another folder
+    return _chunked(ZarrArray(path), f"The zarr array {path.name}", recipe=(_open_zarr, (path,)), is_shared=True)
 
 
-def _open_zarr_array(array: Any, path: Path | None = None) -> StoredMatrix:
-    source = "The zarr array" if path is None else f"The zarr array {path.name}"
+def _open_zarr_array(array: Any) -> StoredMatrix:
+    """What the user opened with zarr, which reads it."""
+    check_shape("The zarr array", array.shape)
+    return _chunked(array, "The zarr array", recipe=(_open_zarr_array, (array,)))
 
-    def load(start: int, stop: int) -> Matrix:
-        rows = _read(array, start, stop, source)
-        if path is not None and not path.exists():  # zarr reads missing chunks as empty ones
-            raise DataError(f"{source} must stay where it is while it is read. It is gone from {path}.")
-        return rows
 
-    recipe: Recipe = (_open_zarr_array, (array,)) if path is None else (_open_zarr, (path,))
-    edges = even_edges(source, array, array.chunks[0] if len(array.shape) == 2 else 1)
-    return _in_chunks(source, array, edges, load, recipe=recipe, is_shared=path is not None)
+def _chunked(array: Any, source: str, **options: Any) -> StoredMatrix:
+    """An array with regular chunks, read by cutting it."""
+    edges = even_edges(source, array, array.chunks[0])
+    return _in_chunks(source, array, edges, partial(_read, array, source=source), **options)
 
 
 def _open_hdf5(dataset: Any) -> StoredMatrix:
     """A dataset of an HDF5 file (h5py lets one thread read at a time)."""
     path, name = Path(dataset.file.filename).absolute(), str(dataset.name)
     source, first = f"The dataset {name} of {path.name}", _file_and_size(path)
+    trust.check_hdf5(dataset, source)
 
     def load(start: int, stop: int) -> Matrix:
         rows = _read(dataset, start, stop, source)
@@ -381,7 +384,8 @@ def active_client() -> Any:
 
 def _open_parquet(path: Path, columns: Sequence[str] | None = None) -> StoredMatrix:
     """One Parquet file, or a folder of them in the order of their names. A null is NaN."""
-    source, files = f"The Parquet {'file' if path.is_file() else 'folder'} {path.name}", _parquet_files(path)
+    files = _parquet_files(path)
+    source = f"The Parquet {'file' if files == [path] else 'folder'} {path.name}"
     names = {file.name: _numeric_columns(file, columns) for file in files}
     for name, others in names.items():
         if others != names[files[0].name]:
@@ -394,21 +398,31 @@ def _open_parquet(path: Path, columns: Sequence[str] | None = None) -> StoredMat
 def _parquet_files(path: Path) -> list[Path]:
     """The file itself, or those of a folder."""
     _check_exists(path)
-    if path.is_file():
+    if not path.is_dir():
         return [path]
-    files = sorted(file for file in path.iterdir() if file.suffix.lower() in PARQUET and file.is_file())
+    files = sorted(file for file in path.iterdir() if file.suffix.lower() in PARQUET and not file.is_dir())
     files = [file for file in files if not file.name.startswith((".", "_"))]
     if not files:
         raise DataError(f"The folder {path.name} must hold .parquet files. It has none.")
+    for file in files:
+        trust.open_file(file, f"The file {file.name} of {path.name}", follow_links=False).close()
     return files
 
 
-def _parquet_reader(path: Path) -> Any:
+@contextmanager
+def _parquet_reader(path: Path, names: list[str] | None = None) -> Iterator[Any]:
+    """A reader of a file, of which the pages of some columns are checked; whatever goes wrong is one sentence."""
     parquet = require("pyarrow.parquet", "Reading Parquet files")
-    try:
-        return parquet.ParquetFile(path, pre_buffer=False, buffer_size=2**20)
-    except (OSError, ValueError) as error:
-        raise _unreadable(f"{path.name} must be an intact Parquet file. It", error) from error
+    with trust.open_file(path, f"The file {path.name}") as file:
+        try:
+            with parquet.ParquetFile(path.absolute(), pre_buffer=False, buffer_size=2**20) as reader:
+                if names is not None:
+                    check_pages(file, names, path.name)
+                yield reader
+        except Exception as error:  # pyarrow raises all sorts of errors
+            if isinstance(error, DataError):
+                raise
+            raise _unreadable(f"{path.name} must be an intact Parquet file. It", error) from error
 
 
 def _numeric_columns(path: Path, columns: Sequence[str] | None) -> list[str]:
@@ -417,18 +431,21 @@ def _numeric_columns(path: Path, columns: Sequence[str] | None) -> list[str]:
 
     with _parquet_reader(path) as reader:
         schema = reader.schema_arrow
-    names = [name for name in schema.names if not name.startswith(INDEX_COLUMN)] if columns is None else list(columns)
-    missing = [name for name in names if name not in schema.names]
-    if missing or not names:
-        raise DataError(f"{path.name} must have the column {(missing or ['of numbers'])[0]!r}. Got {schema.names}.")
-    for name in names:
-        kind = schema.field(name).type
-        kind = kind.value_type if len(names) == 1 and _is_list(kind) else kind
-        if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
-            raise DataError(
-                f"{path.name} must hold columns of numbers, or one column of lists of numbers. "
-                f"Got the column {name!r} of type {kind}; open_view(path, columns=...) chooses columns."
-            )
+        names = [name for name in schema.names if not name.startswith(INDEX_COLUMN)]
+        names = names if columns is None else list(columns)
+        missing = [name for name in names if name not in schema.names]
+        if missing or not names:
+            raise DataError(f"{path.name} must have the column {(missing or ['of numbers'])[0]!r}. Got {schema.names}.")
+        if len(set(names)) < len(names):
+            raise DataError(f"{path.name} must have columns of different names. Some have the same.")
+        for name in names:
+            kind = schema.field(name).type
+            kind = kind.value_type if len(names) == 1 and _is_list(kind) else kind
+            if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
+                raise DataError(
+                    f"{path.name} must hold columns of numbers, or one column of lists of numbers. "
+                    f"Got the column {name!r} of type {kind}; open_view(path, columns=...) chooses columns."
+                )
     return names
 
 
@@ -442,18 +459,18 @@ def _batches(files: list[Path], names: list[str], source: str) -> Iterator[Matri
     """The rows of some files in batches: a row group may be as large as a file."""
     row, width, dtype = 0, 0, None
     for file in files:
-        with _parquet_reader(file) as reader:
+        with _parquet_reader(file, names) as reader:
             kinds = [reader.schema_arrow.field(name).type for name in names]
             kinds = [kind.value_type if _is_list(kind) else kind for kind in kinds]
             dtype = dtype or np.result_type(*(kind.to_pandas_dtype() for kind in kinds))
             width = width or _width(reader, names)
-            try:
-                size = max(1, PIECE_BYTES // max(1, width * dtype.itemsize))
-                for batch in reader.iter_batches(size, columns=names):
-                    yield _to_matrix(batch, width, dtype, source, row)
-                    row += batch.num_rows
-            except OSError as error:
-                raise _unreadable(f"{file.name} must be an intact Parquet file. It", error) from error
+            n_bytes = reader.metadata.num_rows * width * dtype.itemsize
+            if n_bytes > trust.MODEST_BYTES:
+                trust.check_size(source, n_bytes, file.stat().st_size, compressed=True)
+            size = max(1, PIECE_BYTES // max(1, width * dtype.itemsize))
+            for batch in reader.iter_batches(size, columns=names):
+                yield _to_matrix(batch, width, dtype, source, row)
+                row += batch.num_rows
 
 
 def _width(reader: Any, names: list[str]) -> int:
