@@ -1,1 +1,4 @@
-from fusehash.search import HammingIndex; i=HammingIndex.open('/tmp/x/a.fhi',warm=False); print('after', len(i))
+from fusehash.search import HammingIndex
+
+i = HammingIndex.open("/tmp/x/a.fhi", warm=False)
+print("after", len(i))

@@ -51,3 +51,9 @@ def optional() -> Callable[[str], ModuleType]:
             pytest.skip(f"{name} is not installed")
 
     return load
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What tests make fusehash remember about its user stays in a folder of theirs."""
+    os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("settings"))

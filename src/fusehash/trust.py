@@ -6,6 +6,7 @@ absolute path, no address, no codec or class outside a list here, no size that t
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -230,32 +231,49 @@ def open_hdf5(group: Any, name: str, subject: str = "", error: type[FusehashErro
     return group
 
 
-def confirm_models(*params: Mapping[str, Any] | None) -> None:
-    """Trust the models that the user himself has named as parameters of encoders, in this process."""
-    _confirmed.update(str(value) for each in params for value in (each or {}).values())
+def confirm_models(encoder: str, params: Mapping[str, Any]) -> None:
+    """Trust the models that the user names as parameters of an encoder, in this process and in later ones."""
+    names = {_located(str(params.get(param) or "")) for param in MODEL_PARAMS.get(encoder, ())}
+    new = sorted(name for name in names - _confirmed_models() if not _is_harmless(name) and "\n" not in name)
+    _confirmed.update(new)
+    with contextlib.suppress(OSError):  # without a home folder, other processes ask again
+        if new:
+            _memory().parent.mkdir(parents=True, exist_ok=True)
+            with _memory().open("a", encoding="utf-8") as file:
+                file.write("".join(f"{name}\n" for name in new))
 
 
-def check_models(encoder: str, params: Mapping[str, Any], folder: Path, error: type[FusehashError] = DataError) -> None:
-    """Raise unless the models that an encoder in a folder of data names may be loaded.
+def check_models(encoder: str, params: Mapping[str, Any], subject: str, error: type[FusehashError] = DataError) -> None:
+    """Raise unless the models that an encoder in data names may be loaded.
 
-    These are: a plain name, which only the list of a library can resolve; a file of this machine by its absolute path,
-    if it did not come with the folder; and what the user has confirmed.
+    These are plain names, which only the list of a library can resolve, and what the user has confirmed: by using the
+    model himself on this machine, or by the environment variable FUSEHASH_TRUSTED_MODELS.
     """
-    confirmed = {"", *_confirmed, *os.environ.get(TRUSTED_MODELS, "").split(",")}
     for param in MODEL_PARAMS.get(encoder, ()):
         name = str(params.get(param) or "")
-        if name not in confirmed and not _is_harmless(name, folder):
+        if not _is_harmless(name) and not {name, _located(name)} & _confirmed_models():
             raise error(
-                f"The encoder {encoder!r} of {folder} names the model {name!r}, which data may not choose. "
-                f"If you trust it, set {TRUSTED_MODELS} to this name."
+                f"{subject} names the model {name!r} for its encoder {encoder!r}, which data may not choose. "
+                f"If you trust this model, set {TRUSTED_MODELS} to its name."
             )
 
 
-def _is_harmless(name: str, folder: Path) -> bool:
-    path = Path(name)
-    try:
-        if _PLAIN_NAME.fullmatch(name):
-            return not path.exists()
-        return path.is_absolute() and not path.resolve().is_relative_to(folder.resolve())
-    except (OSError, ValueError, RuntimeError):  # a name too long, a zero byte or a circle of links
-        return False
+def _located(name: str) -> str:
+    """The same with a path in full."""
+    return name if ":" in name or _is_harmless(name) else str(Path(name).absolute())
+
+
+def _is_harmless(name: str) -> bool:
+    return not name or (_PLAIN_NAME.fullmatch(name) is not None and not os.path.lexists(name))
+
+
+def _confirmed_models() -> set[str]:
+    remembered: list[str] = []
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        remembered = _memory().read_text(encoding="utf-8").splitlines()
+    return {*_confirmed, *remembered, *os.environ.get(TRUSTED_MODELS, "").split(",")}
+
+
+def _memory() -> Path:
+    """Where the models that the user has named are remembered; never inside data."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "fusehash" / "trusted-models"

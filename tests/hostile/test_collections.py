@@ -363,24 +363,30 @@ HOSTILE_MODELS = [
 ]
 
 
-@pytest.mark.parametrize("name", [*HOSTILE_MODELS, "inside"])
+@pytest.mark.parametrize("name", [*HOSTILE_MODELS, "inside", "outside"])
 def test_data_does_not_choose_a_model(copy: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model by an address, or one that came along with the collection, is loaded only if the user has named it."""
+    """A model by an address or by a path is loaded only if the user has named it."""
     monkeypatch.chdir(copy)
-    (copy / "evil.onnx").write_bytes(b"evil")
-    name = str(copy / "evil.onnx") if name == "inside" else name
+    for folder in (copy, copy.parent):
+        (folder / "evil.onnx").write_bytes(b"evil")
+    name = {"inside": str(copy / "evil.onnx"), "outside": str(copy.parent / "evil.onnx")}.get(name, name)
     for encoder, param in (("onnx", "path"), ("clip", "model"), ("clip", "pretrained")):
         with pytest.raises(CollectionError, match="data may not choose"):
-            trust.check_models(encoder, {param: name}, copy, CollectionError)
+            trust.check_models(encoder, {param: name}, "The collection", CollectionError)
     monkeypatch.setenv(trust.TRUSTED_MODELS, f"other,{name}".replace("\0", ""))
-    trust.check_models("onnx", {"path": name.replace("\0", "")}, copy)
+    trust.check_models("onnx", {"path": name.replace("\0", "")}, "The collection")
 
 
-def test_models_of_this_machine_and_of_the_libraries_are_loaded(copy: Path) -> None:
-    (copy.parent / "model.onnx").write_bytes(b"model")
-    trust.check_models("onnx", {"path": str(copy.parent / "model.onnx")}, copy)
-    trust.check_models("clip", {"model": "ViT-B-32", "pretrained": "laion2b_s34b_b79k"}, copy)
-    trust.check_models("clip", {"model": "ViT-B-32", "pretrained": None}, copy)
+def test_models_of_the_libraries_and_those_that_the_user_has_named_are_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trust.check_models("clip", {"model": "ViT-B-32", "pretrained": "laion2b_s34b_b79k"}, "The collection")
+    trust.check_models("clip", {"model": "ViT-B-32", "pretrained": None}, "The collection")
+    monkeypatch.chdir(tmp_path)
+    Path("model.onnx").write_bytes(b"model")
+    trust.confirm_models("onnx", {"path": Path("model.onnx"), "tokenizer": None})
+    monkeypatch.setattr(trust, "_confirmed", set())  # another process
+    trust.check_models("onnx", {"path": str(tmp_path / "model.onnx")}, "The collection")
 
 
 def test_a_collection_that_names_a_model_of_its_own_is_not_trained(copy: Path) -> None:

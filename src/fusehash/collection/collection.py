@@ -118,7 +118,6 @@ class Collection(AbstractContextManager["Collection"]):
         ParameterError, MissingPackageError
             If an encoder does not exist or is not installed, before the folder is made.
         """
-        trust.confirm_models(image_params, text_params)
         image = EncoderSettings(image_encoder, dict(image_params or {}))
         text = EncoderSettings(text_encoder, dict(text_params or {}))
         settings = CollectionSettings(n_bits, random_state, image, text)
@@ -246,14 +245,13 @@ class Collection(AbstractContextManager["Collection"]):
         measure : bool, default=True
             Train a second model without some pairs, to measure the quality on them (`generations`).
         """
-        trust.confirm_models(image_params, text_params)
         current = self.settings
         image = _changed(current.image, image_encoder, image_params)
         text = _changed(current.text, text_encoder, text_params)
         seed = current.random_state if random_state is None else random_state
         settings = CollectionSettings(current.n_bits if n_bits is None else n_bits, seed, image, text)
         for encoder in (image, text):
-            trust.check_models(encoder.name, encoder.params, self.path, CollectionError)
+            trust.check_models(encoder.name, encoder.params, f"The collection {self.path}", CollectionError)
         settings = settings.check("Collection.build_generation")
         with self._change(progress, self._building()) as change:
             writer = lock_of(self.path, "writer", BUILD_TIMEOUT)

@@ -89,9 +89,7 @@ def load_encoder(folder: Path, view: str, name: str, checksum: int | None = None
 
     path = encoder_file(folder, view, name)
     check_file(path, checksum)
-    encoder = encoders.load(path)
-    trust.check_models(encoder.name, vars(encoder), folder, CollectionError)
-    return FittedEncoder(name, encoder)
+    return FittedEncoder(name, encoders.load(path))
 
 
 def file_checksum(path: Path) -> int:
@@ -246,7 +244,7 @@ class ItemEncoder:
             return None
         name = fingerprint(view, settings.name, settings.params, *(content for content, _ in sources))
         path = encoder_file(self._folder, view, name)
-        trust.check_models(settings.name, settings.params, self._folder, CollectionError)
+        trust.check_models(settings.name, settings.params, f"The collection {self._folder}", CollectionError)
         if path.exists():
             with contextlib.suppress(FusehashError):  # a damaged file is made again
                 return FittedEncoder(name, encoders.load(path), len(sources))

@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fusehash import trust
 from fusehash.errors import ModelFileError, ParameterError
 
 if TYPE_CHECKING:
@@ -112,6 +113,7 @@ def load(path: str | Path) -> Encoder:
         name, modality = content["name"], content["modality"]
         if (name, modality) not in ENCODERS:
             raise ModelFileError(f"'{path}' holds the encoder {name!r}, which this fusehash does not know.")
+        trust.check_models(name, content["params"], f"'{path}'", ModelFileError)
         return get(name, modality)._from_content(content)
 
 

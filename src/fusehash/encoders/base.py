@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import NotFittedError
 
-from fusehash import parameters
+from fusehash import parameters, trust
 from fusehash.errors import DataError
 from fusehash.files import FileFormat, arrays_in
 from fusehash.numerics.parallel import map_blocks, one_blas_thread
@@ -230,6 +230,7 @@ class PretrainedEncoder(Encoder):
 
     def _fit(self, items: Sequence[Any], progress: Progress) -> None:
         self.problems_ = {}
+        trust.confirm_models(self.name, self.get_params(deep=False))
         progress(0, 1, "loading the model")
         self.n_features_ = int(self._blank().shape[1])
         progress(1, 1, "done")
