@@ -20,7 +20,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -130,7 +130,7 @@ def main() -> None:
             now, before = map(min, times)
             rows.append({"case": names[0], "earlier_ms": before * 1e3, "now_ms": now * 1e3, "ratio": now / before})
             print(f"{names[0]:36} {before * 1e3:9.3f} ms {now * 1e3:9.3f} ms   x {now / before:.3f}", flush=True)
-    date = datetime.now(timezone.utc).date().isoformat()
+    date = datetime.now(UTC).date().isoformat()
     path = ROOT / "benchmarks" / "results" / f"earlier-{date}.json"
     path.write_text(json.dumps({"commit": arguments.commit, "rounds": arguments.rounds, "cases": rows}, indent=2))
 

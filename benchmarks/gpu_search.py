@@ -16,7 +16,7 @@ import json
 import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
@@ -223,7 +223,7 @@ def main() -> None:
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu",
         "torch": torch.__version__,
         "python": platform.python_version(),
-        "date": f"{datetime.now(timezone.utc):%Y-%m-%d}",
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
     }
     print(machine)
     cases = []

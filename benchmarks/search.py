@@ -23,7 +23,7 @@ import platform
 import threading
 import time
 from collections.abc import Callable
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -331,7 +331,7 @@ def main() -> None:
 def store(cases: list[dict[str, Any]], options: argparse.Namespace) -> Path:
     """Write every time measured so far."""
     RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"search-{datetime.now(timezone.utc):%Y-%m-%d}.json"
+    path = RESULTS / f"search-{datetime.now(UTC):%Y-%m-%d}.json"
     machine = {"processor": processor(), "threads": options.threads, "python": platform.python_version()}
     path.write_text(json.dumps({"machine": machine, "k": K, "missed": verdict(cases), "cases": cases}, indent=1))
     return path

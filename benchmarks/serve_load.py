@@ -124,7 +124,7 @@ def main() -> None:
                 server.terminate()
                 server.wait(20)
     result = {
-        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "items": given.items,
         "n_bits": 64,
         "results_per_query": 24,

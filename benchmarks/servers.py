@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +158,7 @@ def main() -> None:
     if options.table:
         print(markdown(json.loads(options.table.read_text())["cases"]))
         return
-    path = HERE / "results" / f"servers-{datetime.now(timezone.utc):%Y-%m-%d}.json"
+    path = HERE / "results" / f"servers-{datetime.now(UTC):%Y-%m-%d}.json"
     machine = {"processor": platform.machine(), "cores": os.cpu_count(), "python": platform.python_version()}
 
     def save(cases: list[dict[str, Any]]) -> None:

@@ -147,7 +147,7 @@ def main() -> None:
             **sets,
             "2,000 photos": lambda seed: photos(given.photos, 2000, seed),
         }
-    today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
     target = Path(__file__).parent / "results" / f"short_queries-{today}.json"
     results: dict[str, Any] = {}
     for name, make in sets.items():

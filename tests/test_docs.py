@@ -7,7 +7,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -56,7 +55,6 @@ def test_the_table_of_engines_names_all_of_them():
     assert {name for name in engines.NAMES if f'`"{name}"`' not in text} == set()
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="tomllib came with Python 3.11")
 def test_every_dependency_has_its_reason():
     import tomllib
 

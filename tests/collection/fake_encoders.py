@@ -56,7 +56,7 @@ class Encoder:
         for i, item in enumerate(items):
             try:
                 rows.append(self._row(item))
-            except DataError as error:  # noqa: PERF203
+            except DataError as error:
                 self.problems_[i] = str(error)
                 rows.append(None)
         width = next((len(row) for row in rows if row is not None), 1)

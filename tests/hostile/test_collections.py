@@ -97,7 +97,7 @@ def check_flips(folder: Path, count: int, seed: int, ask: Callable[[Path], Any] 
         try:
             if ask(folder) != expected:
                 silent.append(where)
-        except FusehashError:  # noqa: PERF203
+        except FusehashError:
             refused += 1
     assert not silent, f"{len(silent)} of {count} flips changed answers in silence: {silent[:5]}"
     return refused

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -143,7 +143,7 @@ class ItemChange:
                 fitted = fitted or self._encoder.fit(view, getattr(self._settings, view), entries)
                 if fitted is not None:
                     encoders[view] = fitted
-            except ValueError as error:  # noqa: PERF203
+            except ValueError as error:
                 self.report.notes.append(f"No features could be learned from the {view}s: {error}")
         self._encoder.encode(entries, encoders)
         views = training.matrices(entries, encoders, self.features)
@@ -259,7 +259,7 @@ class ItemChange:
 
     def _describe(self, state: CollectionState, learned: Learned, **others: object) -> CollectionState:
         """The state with what was learned."""
-        made = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        made = datetime.now(UTC).isoformat(timespec="seconds")
         values: dict[str, object] = {"model": learned.model_name, "made": made, "quality": None}
         for view in VIEWS:
             values[f"{view}_encoder"] = learned.encoders[view].fingerprint if view in learned.encoders else ""

@@ -497,7 +497,7 @@ class Collection(AbstractContextManager["Collection"]):
                 result = work(self._now())
                 self._items.check_place()  # model and encoders were read from the same folder
                 return result
-            except GoneError:  # noqa: PERF203
+            except GoneError:
                 with self._items.lock:
                     self._version = None
         with self._items.reporting():

@@ -305,5 +305,5 @@ class Words:
         if total > 0.0:
             purity = inside / np.maximum(self.totals, np.float32(1e-9))
             weighted = contained / np.float32(total) + np.float32(PURITY_WEIGHT) * purity
-            contained = weighted / np.float32(1.0 + PURITY_WEIGHT)
+            contained = (weighted / np.float32(1.0 + PURITY_WEIGHT)).astype(np.float32, copy=False)
         return WordScores(self.ids, contained)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -40,7 +40,7 @@ SomeBits = Annotated[str | None, typer.Option("--bits", metavar="BITS", help="On
 SomeSeeds = Annotated[int | None, typer.Option("--seeds", min=1, help="Only this many seeds.")]
 
 
-class Format(str, Enum):
+class Format(StrEnum):
     """What a report is written as."""
 
     html = "html"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -26,7 +26,7 @@ Files of views: fusehash evaluate image=image.npy text=text.parquet --labels lab
 CONTROLS = ("regression", "random")
 
 
-class TieRule(str, Enum):
+class TieRule(StrEnum):
     """How items at equal distance are ordered."""
 
     expected = "expected"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -71,7 +71,7 @@ A plain matrix: fusehash encode wiki.safetensors pictures.npy --view image
 Several: fusehash encode wiki.safetensors image=pictures.zarr text=words.parquet --fused"""
 
 
-class RowSet(str, Enum):
+class RowSet(StrEnum):
     """Which rows of a dataset."""
 
     train = "train"

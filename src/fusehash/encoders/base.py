@@ -239,7 +239,7 @@ class PretrainedEncoder(Encoder):
 def unit_rows(rows: Single) -> Single:
     """Rows scaled to length 1; rows of zeros stay."""
     norms = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
-    return rows / np.where(norms > 0, norms, np.float32(1.0))
+    return (rows / np.where(norms > 0, norms, np.float32(1.0))).astype(np.float32, copy=False)
 
 
 def _silent(step: int, total: int, message: str) -> None:

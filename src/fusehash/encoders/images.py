@@ -40,7 +40,7 @@ class ImageEncoder(Encoder):
         for position, item in enumerate(items):
             try:
                 results[position] = work(open_image(item, max_pixels=self.max_pixels, side=self._decode_side))
-            except (ImageError, MemoryError) as error:  # noqa: PERF203  (decoding takes a thousand times longer)
+            except (ImageError, MemoryError) as error:
                 too_large = isinstance(error, MemoryError)
                 problems[position] = "The image must fit into memory. It does not." if too_large else str(error)
         return results, problems

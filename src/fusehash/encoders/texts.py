@@ -128,7 +128,7 @@ class TfidfEncoder(TextEncoder):
             rows += block @ self.components_[start : start + block.shape[1]]
             start += block.shape[1]
         lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]
-        return rows / np.where(lengths > SMALL, lengths, np.float32(1.0))
+        return (rows / np.where(lengths > SMALL, lengths, np.float32(1.0))).astype(np.float32, copy=False)
 
     def _load(self) -> list[Any]:
         return [counter(kind, terms) for kind, terms in (("word", self.words_), ("char_wb", self.grams_)) if terms]

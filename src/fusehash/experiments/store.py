@@ -15,7 +15,7 @@ import platform
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -407,4 +407,4 @@ def versions() -> dict[str, str]:
 
 def now() -> str:
     """The time as ISO text, to the microsecond: what was written later sorts later."""
-    return datetime.now(timezone.utc).isoformat(timespec="microseconds")
+    return datetime.now(UTC).isoformat(timespec="microseconds")

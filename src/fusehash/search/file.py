@@ -288,7 +288,7 @@ def _rewrite(connection: Connection, state: FileState, edit: Edit) -> FileState:
         here, positions = find(ids, edit.removed[begin:end])
         if not here.any():
             continue
-        missing -= np.count_nonzero(here)
+        missing -= int(np.count_nonzero(here))
         state = state.plus(-len(ids), -checksum)
         if edit.replaces:
             codes = codes.copy()

@@ -174,16 +174,16 @@ def run_trial(job: tuple[HeldOut, Choices]) -> Trial:
     fitted, _, _ = solve(data, data, maps, choices, n_bits, n_bits, TRIAL_ROTATION_STEPS, (), rng)
     codes = {name: bits.pack(host(fitted.project(X, name))) for name, X in split.held.items()}
     directions = list(permutations(codes, 2)) or [(name, name) for name in codes]
-    auc = np.mean([pair_auc(codes[a], codes[b]) for a, b in directions] if len(codes) > 1 else [1.0])
+    auc = float(np.mean([pair_auc(codes[a], codes[b]) for a, b in directions] if len(codes) > 1 else [1.0]))
     # Both kinds of search count: for items seen in one view, and for items seen in all (fused).
     fused = bits.pack(host(fitted.project_complete(split.held)))
     searches = [(codes[a], codes[b]) for a, b in directions] + [(query, fused) for query in codes.values()]
     precisions = []
     for query, database in searches:
         precisions.append(average_precision(query, database, split.near, k=min(50, len(fused))).mean())
-    neighbors = np.mean(precisions)
+    neighbors = float(np.mean(precisions))
     score = np.log(max(auc - 0.5, 1e-3)) + np.log(max(neighbors, 1e-3))
-    return Trial(choices, float(score), float(auc), float(neighbors), fitted)
+    return Trial(choices, float(score), auc, neighbors, fitted)
 
 
 def mean_trial(parts: list[Trial]) -> Trial:

@@ -203,7 +203,7 @@ def _present(codes: Any, rows: Any, first: int, count: int, planes: Any, few: bo
 def _distance(chunk: Any, i: int, query: int, word: Any) -> int:
     address, step, stride, _ = chunk
     size = min(step, stride)
-    total = 0
+    total: Any = 0
     for w in range(len(word)):
         total += np.int64(bit_count(word_at(address + i * step + w * stride, word) ^ word_at(query + w * size, word)))
     return total
@@ -231,7 +231,7 @@ def _trim(marks: Any, pairs: int, count: int, lanes: int) -> None:
 
 @part
 def _count(marks: Any, pairs: int) -> int:
-    total = 0
+    total: Any = 0
     for pair in range(pairs):
         total += np.int64(bit_count(np.uint64(marks[pair, 0])))
     return total

@@ -158,7 +158,7 @@ def _count(codes: Codes) -> int:
 
 
 @part
-def _substring(code: Any, first: int, last: int) -> int:
+def _substring(code: Any, first: int, last: int) -> Any:
     """Bits `first` to `last` of a code as an integer; any fixed way to cut a code into substrings serves."""
     value = np.int64(0)
     for byte in range(first // 8, (last + 7) // 8):

@@ -1,4 +1,0 @@
-from fusehash.search import HammingIndex
-
-i = HammingIndex.open("/tmp/x/a.fhi", warm=False)
-print("after", len(i))
