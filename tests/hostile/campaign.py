@@ -8,20 +8,21 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 sys.path[0] = str(Path(__file__).resolve().parents[1])  # as pytest does
 
-from hostile import corpus, runner, verdict  # noqa: E402
+from hostile import corpus, runner, shrinking, verdict  # noqa: E402
 
 WORKERS = 2
 
@@ -57,10 +58,11 @@ class Campaign:
     figures: dict[str, Figures] = field(default_factory=dict)
     faults: list[dict[str, Any]] = field(default_factory=list)
     wall: float = 0.0
+    cpu: float = 0.0  # of all processes, to build the samples and to run the cases
 
     def requests(self) -> Iterator[dict[str, Any]]:
         """Cases in a mixed order: after any number of them, every kind has had about its share."""
-        kinds = [corpus.KINDS[name] for name in self.kinds or corpus.KINDS]
+        kinds = [kind for kind in corpus.KINDS.values() if kind.name in (self.kinds or corpus.KINDS) and kind.share]
         total = sum(kind.share for kind in kinds)
         due = {kind.name: 0.0 for kind in kinds}
         for number in range(self.cases):
@@ -71,8 +73,8 @@ class Campaign:
             yield {"kind": name, "seed": f"{self.seed}/{name}/{number}"}
 
     def run(self, root: Path) -> None:
-        started = time.monotonic()
-        build_samples(root / "samples")
+        started, used = time.monotonic(), _cpu_of_children()
+        build_samples(root / "samples", self.kinds)
         requests, lock = self.requests(), threading.Lock()
 
         def take() -> Iterator[dict[str, Any]]:
@@ -96,7 +98,7 @@ class Campaign:
             thread.start()
         for thread in threads:
             thread.join()
-        self.wall = time.monotonic() - started
+        self.wall, self.cpu = time.monotonic() - started, _cpu_of_children() - used
 
     def report(self) -> str:
         """A table by kind, then the faults by kind, verdict and place."""
@@ -109,8 +111,8 @@ class Campaign:
                 f"{row.largest >> 20:>13}"
             )
         total = sum(row.cases for row in self.figures.values())
-        lines.append(f"{total} cases, {len(self.faults)} faults, {self.wall:.0f} s, {total / max(self.wall, 1e-9):.0f} cases/s")
-        groups = Counter((fault["kind"], fault["verdict"], _place(fault["detail"])) for fault in self.faults)
+        lines.append(f"{total} cases, {len(self.faults)} faults, {self.wall:.0f} s, {self.cpu:.0f} s of CPU time")
+        groups = Counter(shrinking.cause(fault) for fault in self.faults)
         lines += [f"{count:>7} {kind}: {what}: {where}" for (kind, what, where), count in groups.most_common()]
         return "\n".join(lines) + "\n"
 
@@ -123,17 +125,22 @@ class Campaign:
             for name, row in sorted(self.figures.items())
         }  # fmt: skip
         total = sum(row.cases for row in self.figures.values())
-        return {"seed": self.seed, "cases": total, "faults": len(self.faults), "seconds": round(self.wall, 1), "kinds": kinds}
+        return {
+            "seed": self.seed, "cases": total, "faults": len(self.faults), "seconds": round(self.wall, 1),
+            "cpu_seconds": round(self.cpu, 1), "kinds": kinds,
+        }  # fmt: skip
 
 
-def _place(detail: str) -> str:
-    """What faults of one cause share: the class and the line of fusehash, not the message."""
-    return detail.split(": ")[0][:160] if " at " in detail else detail[:160]
+def _cpu_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
-def build_samples(folder: Path) -> None:
+def build_samples(folder: Path, kinds: Iterable[str] = (), most: int | None = None) -> None:
     """Build the corpus in a process of its own, so that this one imports nothing."""
-    program = "import sys, pathlib; from hostile import corpus; corpus.build(pathlib.Path(sys.argv[1]))"
+    program = (
+        f"import sys, pathlib; from hostile import corpus; corpus.build(pathlib.Path(sys.argv[1]), {[*kinds]}, {most})"
+    )
     environment = {**os.environ, **runner.ENVIRONMENT, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
     subprocess.run([sys.executable, "-c", program, str(folder)], check=True, env=environment)
 
@@ -144,12 +151,15 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this time")
     parser.add_argument("--seed", default="0")
     parser.add_argument("--kind", action="append", choices=list(corpus.KINDS), help="repeat for more; default: all")
+    parser.add_argument("--shrink", type=int, default=0, metavar="N", help="shrink and keep N cases of each fault")
     parser.add_argument("--out", type=Path, default=None, help="folder for files.json and the faults")
     arguments = parser.parse_args()
     campaign = Campaign(arguments.cases, arguments.seed, arguments.seconds, tuple(arguments.kind or ()))
     root = verdict.temporary_root()
     try:
         campaign.run(root)
+        if arguments.shrink and arguments.out is not None:
+            shrinking.keep(campaign.faults, arguments.shrink, root, arguments.out / "found")
     finally:
         shutil.rmtree(root, ignore_errors=True)
     sys.stdout.write(campaign.report())

@@ -10,10 +10,11 @@ import io
 import json
 import os
 import shutil
-import sqlite3
+import warnings
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -48,7 +49,7 @@ class Kind:
     name: str
     main: str
     build: Builder
-    share: float
+    share: float  # 0: only tests use it
 
 
 KINDS: dict[str, Kind] = {}
@@ -64,16 +65,15 @@ def kind(name: str, main: str, share: float) -> Callable[[Builder], Builder]:
     return register
 
 
-def build(root: Path, names: list[str] | None = None) -> None:
-    """Write all samples: root/kind/number/main."""
+def build(root: Path, names: Iterable[str] = (), most: int | None = None) -> None:
+    """Write samples of all or some kinds, all of a kind or at most some: root/kind/number/main."""
+    warnings.simplefilter("ignore")
     for name in names or KINDS:
-        number = 0
         draft = root / name / "draft"
         draft.mkdir(parents=True)
-        for _ in KINDS[name].build(draft):
+        for number, _ in enumerate(islice(KINDS[name].build(draft), most)):
             draft.rename(root / name / str(number))
             draft.mkdir()
-            number += 1
         shutil.rmtree(draft)
 
 
@@ -190,9 +190,7 @@ def _mat5(folder: Path) -> Iterator[None]:
         savemat(folder / "d.mat", parts, do_compression=compress)
         yield
         sparse = sp.csc_array(data["text"] * (data["text"] > 1))
-        savemat(
-            folder / "d.mat", {"XAll": data["image"], "YAll": sparse, "LAll": one_hot}, do_compression=compress
-        )
+        savemat(folder / "d.mat", {"XAll": data["image"], "YAll": sparse, "LAll": one_hot}, do_compression=compress)
         yield
     structs = {"YAll": data["text"], "IAll": {"a": 1, "b": ["x", "yz"]}, "LAll": one_hot, "XAll": data["image"]}
     savemat(folder / "d.mat", structs, do_compression=False)
@@ -417,24 +415,19 @@ def _index(folder: Path) -> Iterator[None]:
 def _collection(folder: Path) -> Iterator[None]:
     from fusehash.collection import Collection
 
-    items = new_items(24)
-    path = folder / "c.collection"
+    items, path = new_items(24), folder / "c.collection"
     with Collection.create(path, n_bits=N_BITS) as collection:
         collection.build(items[:20])
         collection.add(items[20:])
         collection.remove([3])
     _without_locks(path)
-    shutil.copytree(path, folder / "twice")
     yield
-    shutil.copytree(folder.with_name("0") / "twice", path)
+    shutil.copytree(folder.with_name("0") / "c.collection", path)
     with Collection.open(path) as collection:
         collection.build_generation(n_bits=24, measure=False)
         collection.switch()
     _without_locks(path)
     yield
-    path.mkdir()
-    shutil.rmtree(path)
-    shutil.rmtree(folder.with_name("0") / "twice")
     with Collection.create(path, n_bits=N_BITS):
         pass
     _without_locks(path)
@@ -546,15 +539,7 @@ def _address(folder: Path) -> Iterator[None]:
         yield
 
 
-def hot_log(index: bytes, statements: Callable[[sqlite3.Connection], None], folder: Path) -> Tree:
-    """A SQLite file and the log that some statements leave if their process is killed."""
-    (folder / "hot").write_bytes(index)
-    connection = sqlite3.connect(folder / "hot", isolation_level=None)
-    try:
-        connection.execute("PRAGMA wal_autocheckpoint=0")
-        statements(connection)
-        return {end: (folder / f"hot{end}").read_bytes() for end in ("", "-wal") if (folder / f"hot{end}").exists()}
-    finally:
-        connection.close()
-        for end in ("", "-wal", "-shm"):
-            (folder / f"hot{end}").unlink(missing_ok=True)
+@kind("probe", "probe.txt", 0)
+def _probe(folder: Path) -> Iterator[None]:
+    (folder / "probe.txt").write_text("nothing")
+    yield

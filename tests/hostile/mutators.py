@@ -57,7 +57,13 @@ def _spot(data: bytes, rng: Random) -> int:
         return 0
     part = rng.random()
     near = min(len(data), 128)
-    return rng.randrange(near) if part < 0.3 else len(data) - 1 - rng.randrange(near) if part < 0.5 else rng.randrange(len(data))
+    return (
+        rng.randrange(near)
+        if part < 0.3
+        else len(data) - 1 - rng.randrange(near)
+        if part < 0.5
+        else rng.randrange(len(data))
+    )
 
 
 def flip(data: bytes, rng: Random) -> bytes:
@@ -105,7 +111,13 @@ def swap(data: bytes, rng: Random) -> bytes:
     one, two = sorted((_spot(data, rng), _spot(data, rng)))
     if two < one + length:
         return data
-    return data[:one] + data[two : two + length] + data[one + length : two] + data[one : one + length] + data[two + length :]
+    return (
+        data[:one]
+        + data[two : two + length]
+        + data[one + length : two]
+        + data[one : one + length]
+        + data[two + length :]
+    )
 
 
 def blank(data: bytes, rng: Random) -> bytes:
@@ -117,7 +129,20 @@ def extend(data: bytes, rng: Random) -> bytes:
     return data + rng.choice((b"\0" * 1000, b"\xff" * 10, data, rng.randbytes(100)))
 
 
-PLAIN: tuple[Bytes, ...] = (flip, flip, overwrite, overwrite, noise, truncate, cut, insert, duplicate, swap, blank, extend)
+PLAIN: tuple[Bytes, ...] = (
+    flip,
+    flip,
+    overwrite,
+    overwrite,
+    noise,
+    truncate,
+    cut,
+    insert,
+    duplicate,
+    swap,
+    blank,
+    extend,
+)
 
 
 # -- documents ----------------------------------------------------------------------------------------------------
@@ -249,7 +274,7 @@ def change_npy(data: bytes, rng: Random) -> bytes:
     start = 12 if wide else 10
     header, body = data[start : start + length].decode("latin-1"), data[start + length :]
     try:
-        entries = eval(header, {"__builtins__": {}})  # our own header  # noqa: S307
+        entries = eval(header, {"__builtins__": {}})  # our own header
     except Exception:
         return flip(data, rng)
     shape = list(entries["shape"]) if isinstance(entries.get("shape"), tuple) else [1]
@@ -257,7 +282,9 @@ def change_npy(data: bytes, rng: Random) -> bytes:
     part = rng.randrange(9)
     text = None
     if part == 0:
-        entries["shape"] = tuple(rng.choice(([number, *shape[1:]], [*shape[:-1], number], [number], [number] * 3, [], [-number, 2])))
+        entries["shape"] = tuple(
+            rng.choice(([number, *shape[1:]], [*shape[:-1], number], [number], [number] * 3, [], [-number, 2]))
+        )
     elif part == 1:
         entries["descr"] = rng.choice((
             "|O", "<f8", ">i4", "|u1", "<U10", "|S0", "<U999999999", "<c16", "<M8[ns]", "|V8", "<f16", "f9", "", "O", "|b1",
@@ -309,7 +336,9 @@ def change_zip(data: bytes, rng: Random, inner: Bytes = change_npy) -> bytes:
     if part < 0.75:
         members[name] = inner(members[name], rng)
     elif part < 0.8:
-        members[rng.choice(("../../canary/executed", "/tmp/executed", "a\\b.npy", "", "x" * 5000, ".npy", "image.npy/x"))] = members[name]
+        members[
+            rng.choice(("../../canary/executed", "/tmp/executed", "a\\b.npy", "", "x" * 5000, ".npy", "image.npy/x"))
+        ] = members[name]
     elif part < 0.85:
         del members[name]
     elif part < 0.9:
@@ -317,7 +346,9 @@ def change_zip(data: bytes, rng: Random, inner: Bytes = change_npy) -> bytes:
     else:
         members[rng.choice(list(members))] = members[name]
     buffer = io.BytesIO()
-    method = rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA))
+    method = rng.choice(
+        (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
+    )
     try:
         with zipfile.ZipFile(buffer, "w", method) as archive:
             for member, content in members.items():
@@ -425,13 +456,26 @@ def change_safetensors(data: bytes, rng: Random) -> bytes:
     if part < 0.3 and tensors:  # another dtype or shape of the same bytes
         tensor = header[rng.choice(tensors)]
         size = tensor["data_offsets"][1] - tensor["data_offsets"][0]
-        tensor["dtype"], width = rng.choice((("F64", 8), ("F32", 4), ("I64", 8), ("U8", 1), ("BOOL", 1), ("F16", 2), ("BF16", 2), ("I8", 1)))
-        tensor["shape"] = rng.choice(([size // width], [size // width, 1], [1, size // width, 1], [1] * 70 + [size // width], [0, 2**60], [2**32, 2**32, 0]))
+        tensor["dtype"], width = rng.choice(
+            (("F64", 8), ("F32", 4), ("I64", 8), ("U8", 1), ("BOOL", 1), ("F16", 2), ("BF16", 2), ("I8", 1))
+        )
+        tensor["shape"] = rng.choice(
+            (
+                [size // width],
+                [size // width, 1],
+                [1, size // width, 1],
+                [1] * 70 + [size // width],
+                [0, 2**60],
+                [2**32, 2**32, 0],
+            )
+        )
     elif part < 0.45 and tensors:  # absurd numbers
         name = rng.choice(tensors)
         start, stop = header[name]["data_offsets"]
         values = np.frombuffer(body[start:stop], np.uint8).copy()
-        fill = rng.choice((struct.pack("<d", float("nan")), struct.pack("<f", float("inf")) * 2, b"\xff" * 8, b"\0" * 8))
+        fill = rng.choice(
+            (struct.pack("<d", float("nan")), struct.pack("<f", float("inf")) * 2, b"\xff" * 8, b"\0" * 8)
+        )
         if len(values) >= 8:
             at = 8 * rng.randrange(len(values) // 8)
             values[at : at + 8] = np.frombuffer(fill, np.uint8)
@@ -459,7 +503,9 @@ def change_sqlite(data: bytes, rng: Random, workshop: Path) -> bytes:
     try:
         connection.execute("PRAGMA journal_mode=DELETE")
         connection.execute("PRAGMA writable_schema=ON")
-        tables = [name.decode() for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        tables = [
+            name.decode() for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        ]
         _change_rows(connection, tables, rng)
     except (sqlite3.Error, OverflowError, ValueError):
         pass
@@ -477,14 +523,27 @@ def _change_rows(connection: sqlite3.Connection, tables: list[str], rng: Random)
     columns = [row[1].decode() for row in connection.execute(f"PRAGMA table_info('{table}')")]
     column = rng.choice(columns)
     part = rng.random()
-    rows = rng.choice(("1", "rowid IN (SELECT rowid FROM {} ORDER BY random() LIMIT 1)".format(table)))
+    rows = rng.choice(("1", f"rowid IN (SELECT rowid FROM {table} ORDER BY random() LIMIT 1)"))
     if table in ("state", "generation") and part < 0.6:
         for only, content in connection.execute(f"SELECT rowid, content FROM {table}").fetchall():
             text = dumps(changed_document(json.loads(content), rng))
             values = (text.decode("utf-8", "replace"), zlib.crc32(text), only)
             connection.execute(f"UPDATE {table} SET content = ?, checksum = ? WHERE rowid = ?", values)
     elif part < 0.5:
-        value = rng.choice((*(v for v in VALUES if not isinstance(v, list | dict)), rng.randbytes(16), b"", b"\0" * 10**5, "[" * 10**5, '["a"]', '{"a": 1}', "[[1]]", '"x"', "null"))
+        value = rng.choice(
+            (
+                *(v for v in VALUES if not isinstance(v, list | dict)),
+                rng.randbytes(16),
+                b"",
+                b"\0" * 10**5,
+                "[" * 10**5,
+                '["a"]',
+                '{"a": 1}',
+                "[[1]]",
+                '"x"',
+                "null",
+            )
+        )
         if isinstance(value, int):
             value = max(-(2**63), min(2**63 - 1, value))
         if isinstance(value, str):
@@ -502,7 +561,9 @@ def _change_rows(connection: sqlite3.Connection, tables: list[str], rng: Random)
         sql = rng.choice(_SCHEMAS).format(table=table, column=column)
         connection.execute("UPDATE sqlite_master SET sql = ? WHERE name = ?", (sql, table))
     elif part < 0.95:
-        connection.execute("UPDATE sqlite_master SET rootpage = ? WHERE name = ?", (rng.choice((0, 1, 2, 3, 10**6)), table))
+        connection.execute(
+            "UPDATE sqlite_master SET rootpage = ? WHERE name = ?", (rng.choice((0, 1, 2, 3, 10**6)), table)
+        )
     else:
         connection.execute(f"PRAGMA {rng.choice(('user_version', 'application_id'))} = {rng.choice((0, 1, 2, 99, -1))}")
 
@@ -555,7 +616,9 @@ def change_png(data: bytes, rng: Random) -> bytes:
         chunk = chunks[0]
         at = rng.choice((0, 4, 8, 9, 10, 11, 12))
         width = 4 if at < 8 else 1
-        chunk[1] = chunk[1][:at] + (rng.choice(NUMBERS) & (1 << 8 * width) - 1).to_bytes(width, "big") + chunk[1][at + width :]
+        chunk[1] = (
+            chunk[1][:at] + (rng.choice(NUMBERS) & (1 << 8 * width) - 1).to_bytes(width, "big") + chunk[1][at + width :]
+        )
     elif part < 0.6:
         bomb = zlib.compress(b"\0" * rng.choice((10**6, 10**8 // 2)), 9)
         name = rng.choice((b"zTXt", b"iCCP", b"IDAT", b"iTXt"))
@@ -566,7 +629,10 @@ def change_png(data: bytes, rng: Random) -> bytes:
     elif part < 0.9:
         chunks = chunks[:-1] * rng.choice((2, 100)) + chunks[-1:]
     else:
-        chunks.insert(rng.randrange(len(chunks)), [rng.choice((b"acTL", b"fcTL", b"fdAT", b"eXIf", b"tRNS", b"PLTE", b"gAMA", b"cICP")), rng.randbytes(26)])
+        chunks.insert(
+            rng.randrange(len(chunks)),
+            [rng.choice((b"acTL", b"fcTL", b"fdAT", b"eXIf", b"tRNS", b"PLTE", b"gAMA", b"cICP")), rng.randbytes(26)],
+        )
     return data[:8] + b"".join(
         struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body)) for name, body in chunks
     )
@@ -596,11 +662,16 @@ def link_out(tree: Tree, rng: Random, workshop: Path) -> Tree:
     kind = rng.choice(("bin", *(name for name in KINDS)))
     inside = [name for name in tree if "/" in name]
     name = rng.choice(inside)
-    target = rng.choice((f"{{canary}}/secret.{kind}", f"../../canary/secret.{kind}", "{canary}", "/dev/zero", "/etc/passwd", name))
+    target = rng.choice(
+        (f"{{canary}}/secret.{kind}", f"../../canary/secret.{kind}", "{canary}", "/dev/zero", "/etc/passwd", name)
+    )
     if "/" in name and rng.random() < 0.2:
         parent = name.rpartition("/")[0]
         if "/" in parent:
-            return {**{other: data for other, data in tree.items() if not other.startswith(parent)}, parent: Link("{canary}")}
+            return {
+                **{other: data for other, data in tree.items() if not other.startswith(parent)},
+                parent: Link("{canary}"),
+            }
     return {**tree, name: Link(target)}
 
 
@@ -613,7 +684,9 @@ def foreign(samples: dict[str, list[Tree]], tree: Tree, rng: Random) -> Tree:
     """The content of another kind under this name, or the head of one and the body of the other."""
     if not tree:
         return tree
-    other = rng.choice([data for data in rng.choice(rng.choice(list(samples.values()))).values() if isinstance(data, bytes)])
+    other = rng.choice(
+        [data for data in rng.choice(rng.choice(list(samples.values()))).values() if isinstance(data, bytes)]
+    )
     name = rng.choice(list(tree))
     length = rng.choice((8, 64, 512))
     mixed = other if rng.random() < 0.6 or not isinstance(tree[name], bytes) else other[:length] + tree[name][length:]
@@ -648,7 +721,16 @@ def zarr_code(tree: Tree, rng: Random, workshop: Path) -> Tree:
     codec = rng.choice(("pickle", "json2", "msgpack2", "vlen-utf8", "vlen-bytes", "categorize", "lz4", "lzma", "bz2", "gzip",
                         "fixedscaleoffset", "astype", "delta", "packbits", "zfpy", "pcodec", "n5_wrapper", "numcodecs.pickle",
                         "numcodecs.json2", "sharding_indexed", "transpose", "crc32c", "base64", "quantize", "bitround"))  # fmt: skip
-    extra = rng.choice(({}, {"dtype": "|O"}, {"encode_dtype": "<f4", "decode_dtype": "|O"}, {"level": 10**9}, {"keepbits": 99}, {"order": [0, 0, 9]}))
+    extra = rng.choice(
+        (
+            {},
+            {"dtype": "|O"},
+            {"encode_dtype": "<f4", "decode_dtype": "|O"},
+            {"level": 10**9},
+            {"keepbits": 99},
+            {"order": [0, 0, 9]},
+        )
+    )
     if "zarr_format" in document and document.get("zarr_format") == 2:
         target = rng.choice(("filters", "compressor"))
         document[target] = [{"id": codec, **extra}] if target == "filters" else {"id": codec, **extra}
@@ -659,7 +741,9 @@ def zarr_code(tree: Tree, rng: Random, workshop: Path) -> Tree:
         codecs = document.setdefault("codecs", [])
         codecs.insert(rng.randrange(len(codecs) + 1), {"name": codec, "configuration": extra})
         if rng.random() < 0.3:
-            document["data_type"] = rng.choice(("object", "string", "variable_length_bytes", {"name": "struct"}, "r8", "r99999999"))
+            document["data_type"] = rng.choice(
+                ("object", "string", "variable_length_bytes", {"name": "struct"}, "r8", "r99999999")
+            )
     changed: Tree = {**tree, meta: dumps(document)}
     for name in changed:
         if name != meta and rng.random() < 0.7:
@@ -673,16 +757,23 @@ def zarr_bomb(tree: Tree, rng: Random, workshop: Path) -> Tree:
     if meta is None or not isinstance(tree[meta], bytes):
         return tree
     document = json.loads(tree[meta])
-    shape = rng.choice(([2**40, 2**20], [10**6, 1000], [10**9, 10], [48, 2**40], [48, 10**8], [0, 0], [-1, 10], [10**12, 1]))
+    shape = rng.choice(
+        ([2**40, 2**20], [10**6, 1000], [10**9, 10], [48, 2**40], [48, 10**8], [0, 0], [-1, 10], [10**12, 1])
+    )
     if document.get("zarr_format") == 2:
-        document["shape"], document["chunks"] = shape, rng.choice((shape, document["chunks"], [1, 1], [0, 1], [2**40, 2**40]))
+        document["shape"], document["chunks"] = (
+            shape,
+            rng.choice((shape, document["chunks"], [1, 1], [0, 1], [2**40, 2**40])),
+        )
         document["compressor"] = {"id": "zlib", "level": 1}
     else:
         document["shape"] = shape
         grid = document.setdefault("chunk_grid", {}).setdefault("configuration", {})
         grid["chunk_shape"] = rng.choice((shape, [1, 1], [16, 10], [10**9, 10**9], [0, 1]))
     bomb = zlib.compress(b"\0" * 10**7, 9)
-    return {name: dumps(document) if name == meta else bomb if rng.random() < 0.5 else data for name, data in tree.items()}
+    return {
+        name: dumps(document) if name == meta else bomb if rng.random() < 0.5 else data for name, data in tree.items()
+    }
 
 
 def hdf5_trap(tree: Tree, rng: Random, workshop: Path) -> Tree:
@@ -693,7 +784,7 @@ def hdf5_trap(tree: Tree, rng: Random, workshop: Path) -> Tree:
     [main] = tree
     matlab = main.endswith(".mat")
     names = ("XAll", "YAll", "LAll") if matlab else ("x",)
-    trap = rng.randrange(9)
+    trap = rng.randrange(0 if matlab else 1, 9)  # a link out of a file that the user opened is the user's choice
     with h5py.File(path, "w", userblock_size=512) as file:
         for name in names:
             if name != names[0] and rng.random() < 0.7:
@@ -707,19 +798,38 @@ def hdf5_trap(tree: Tree, rng: Random, workshop: Path) -> Tree:
                 layout[:] = h5py.VirtualSource("../canary/secret.hdf5", "x", shape=(48, 10))
                 file.create_virtual_dataset(name, layout)
             elif trap == 3:
-                file.create_dataset(name, rng.choice(((2**33, 2**20), (10**6, 10**4), (48, 2**40), (10**9, 4))), "f8", chunks=rng.choice((True, (1, 1), (1000, 1000))))
+                file.create_dataset(
+                    name,
+                    rng.choice(((2**33, 2**20), (10**6, 10**4), (48, 2**40), (10**9, 4))),
+                    "f8",
+                    chunks=rng.choice((True, (1, 1), (1000, 1000))),
+                )
             elif trap == 4:
                 file.create_dataset(name, (4000, 3000), "f4", chunks=(4000, 3000), compression="gzip", fillvalue=1)
                 file[name][:1, :1] = 0
             elif trap == 5:
                 file[name] = h5py.SoftLink(rng.choice((f"/{name}", "/missing", "/")))
             elif trap == 6:
-                kind = rng.choice((h5py.string_dtype(), h5py.ref_dtype, np.dtype([("a", "f4"), ("b", "i8")]), h5py.vlen_dtype("i4"), np.dtype("S9"), np.dtype("c16")))
+                kind = rng.choice(
+                    (
+                        h5py.string_dtype(),
+                        h5py.ref_dtype,
+                        np.dtype([("a", "f4"), ("b", "i8")]),
+                        h5py.vlen_dtype("i4"),
+                        np.dtype("S9"),
+                        np.dtype("c16"),
+                    )
+                )
                 file.create_dataset(name, (4, 48), kind)
             elif trap == 7:
                 group = file.create_group(name)
-                group.attrs["MATLAB_sparse"] = rng.choice((np.uint64(48), np.uint64(2**63), np.int64(-1), 1e300, "x", np.arange(3)))
-                group["data"], group["ir"] = np.ones(5), np.array(rng.choice(([0, 1, 2, 3, 4], [-1] * 5, [2**40] * 5, [0.5] * 5)))
+                group.attrs["MATLAB_sparse"] = rng.choice(
+                    (np.uint64(48), np.uint64(2**63), np.int64(-1), 1e300, "x", np.arange(3))
+                )
+                group["data"], group["ir"] = (
+                    np.ones(5),
+                    np.array(rng.choice(([0, 1, 2, 3, 4], [-1] * 5, [2**40] * 5, [0.5] * 5))),
+                )
                 group["jc"] = np.array(rng.choice(([0, 2, 5], [0, 5, 2], [0, 2**40], [-1, 5], [[0, 5]])))
             else:
                 file.create_dataset(name, shape=rng.choice(((), (0,), (0, 0), (1,) * 30)), dtype="f4")
@@ -751,20 +861,50 @@ def parquet_bomb(tree: Tree, rng: Random, workshop: Path) -> Tree:
         parquet.write_table(table, key, compression="zstd")
     data = key.read_bytes()
     data = change_footer(data, rng) if rng.random() < 0.5 else data
-    return {name: data for name in tree}
+    return dict.fromkeys(tree, data)
 
 
 def captions_out(tree: Tree, rng: Random, workshop: Path) -> Tree:
     """Captions that name files outside, ids twice, absurd fields."""
-    name = rng.choice(("../canary/secret.bin", "/etc/passwd", "..", "images/../../x", "\0", "a" * 300, "out.png", "C:\\x", "images", ".", "\ud800", "\x1b[2J"))
-    row = {"image": name, "text": rng.choice(("x", "", None, 5, ["a"], "y" * 10**6, {"a": 1})), "labels": rng.choice(([], "a;b", [1], "x" * 10**5, None, ["\ud800"])), "id": rng.choice(("", "k1", 7, None, "x" * 10**4))}
-    extra: Tree = {"photos/out.png": Link(rng.choice(("{canary}/secret.image", "../../canary/secret.image", "/etc/passwd")))}
+    name = rng.choice(
+        (
+            "../canary/secret.bin",
+            "/etc/passwd",
+            "..",
+            "images/../../x",
+            "\0",
+            "a" * 300,
+            "out.png",
+            "C:\\x",
+            "images",
+            ".",
+            "\ud800",
+            "\x1b[2J",
+        )
+    )
+    row = {
+        "image": name,
+        "text": rng.choice(("x", "", None, 5, ["a"], "y" * 10**6, {"a": 1})),
+        "labels": rng.choice(([], "a;b", [1], "x" * 10**5, None, ["\ud800"])),
+        "id": rng.choice(("", "k1", 7, None, "x" * 10**4)),
+    }
+    extra: Tree = {
+        "photos/out.png": Link(rng.choice(("{canary}/secret.image", "../../canary/secret.image", "/etc/passwd")))
+    }
     if rng.random() < 0.5:
-        extra["photos/captions.jsonl"] = dumps(row) + b"\n" + rng.choice((b"", b"[" * 10**5, b"{}", b'{"image": NaN}', b"9" * 10**5, b'{"image": ' + b"9" * 6000 + b"}"))
+        extra["photos/captions.jsonl"] = (
+            dumps(row)
+            + b"\n"
+            + rng.choice(
+                (b"", b"[" * 10**5, b"{}", b'{"image": NaN}', b"9" * 10**5, b'{"image": ' + b"9" * 6000 + b"}")
+            )
+        )
         tree = {key: data for key, data in tree.items() if not key.endswith(".csv")}
     else:
         line = f'"{name}","text","{row["labels"]}","{row["id"]}"\n'
-        extra["photos/captions.csv"] = b"image,caption,labels,id\n" + line.encode("utf-8", "surrogatepass") * rng.choice((1, 2))
+        extra["photos/captions.csv"] = b"image,caption,labels,id\n" + line.encode(
+            "utf-8", "surrogatepass"
+        ) * rng.choice((1, 2))
     if rng.random() < 0.2:
         extra["photos/5.txt"] = rng.choice((Link("{canary}/secret.bin"), Fifo(), b"\xff" * 10**6))
     return {**tree, **extra}
@@ -783,7 +923,9 @@ def names_out(tree: Tree, rng: Random, workshop: Path) -> Tree:
         [(content,)] = connection.execute("SELECT content FROM state").fetchall()
         state = json.loads(content)
         field = rng.choice(("model", "image_encoder", "text_encoder"))
-        state[field] = rng.choice(("x/../../../canary/secret", "../../canary/secret.model", "/etc/passwd", "\0", "x" * 5000, ".", ""))
+        state[field] = rng.choice(
+            ("x/../../../canary/secret", "../../canary/secret.model", "/etc/passwd", "\0", "x" * 5000, ".", "")
+        )
         text = json.dumps(state)
         connection.execute("UPDATE state SET content = ?, checksum = ?", (text, zlib.crc32(text.encode())))
     except sqlite3.Error:

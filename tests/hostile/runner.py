@@ -112,8 +112,9 @@ class Worker:
         for path in (self.case, self.temporary):
             path.mkdir(parents=True)
         os.environ["TMPDIR"] = str(self.temporary)
-        secrets = {f"secret.{kind}": next(iter(trees[0].values())) for kind, trees in samples.items()}
-        self.canary = verdict.Canary(folder / "canary", {"secret.bin": b"secret" * 100, **secrets})
+        secrets = {f"secret.{kind}": b"secret" * 100 for kind in ("bin", *corpus.KINDS)}
+        secrets |= {f"secret.{kind}": next(iter(trees[0].values())) for kind, trees in samples.items()}
+        self.canary = verdict.Canary(folder / "canary", secrets)
         self.auditor = verdict.Auditor()
         self.auditor.allow(self.case, self.temporary)
         self.limited = False

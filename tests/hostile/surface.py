@@ -279,6 +279,44 @@ def use_address(path: Path, rng: Random) -> None:
         address.scheme_of(text)
 
 
+@uses("probe")
+def use_probe(path: Path, rng: Random) -> None:
+    """Do what the file says, to see that it is noticed."""
+    import os
+    import pickle
+    import socket
+    import time
+
+    word, canary = path.read_text(), path.parents[1] / "canary"
+    if word == "refused":
+        from fusehash.errors import DataError
+
+        raise DataError("The file must be another. It is not.")
+    if word == "foreign":
+        {}["missing"]
+    elif word == "memory":
+        np.zeros(3 << 30, np.uint8)
+    elif word == "cpu":
+        while True:
+            pass
+    elif word == "hang":
+        time.sleep(1000)
+    elif word == "crash":
+        os.abort()
+    elif word == "executed":
+        (canary / "executed").mkdir()
+    elif word == "unpickled":
+        pickle.loads(pickle.dumps(time.time))
+    elif word == "outside":
+        os.close(os.open(canary / "secret.bin", os.O_RDONLY))
+    elif word == "network":
+        with contextlib.suppress(OSError), socket.socket() as connection:
+            connection.settimeout(0.01)
+            connection.connect(("127.0.0.1", 9))
+    elif word == "modified":
+        path.write_text("changed")
+
+
 # -- the same through the command line ----------------------------------------------------------------------------
 
 

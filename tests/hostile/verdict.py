@@ -29,6 +29,8 @@ from typing import Any
 
 import numpy as np
 
+import fusehash
+
 CPU_SECONDS = 5.0
 MEMORY_BYTES = 1 << 30
 FAULTS = ("foreign", "memory", "cpu", "hang", "crash", "executed", "outside", "network", "modified")
@@ -36,7 +38,15 @@ FAULTS = ("foreign", "memory", "cpu", "hang", "crash", "executed", "outside", "n
 _IN_ACCESS, _IN_MODIFY, _IN_OPEN, _IN_CREATE, _IN_DELETE = 0x1, 0x2, 0x20, 0x100, 0x200
 _EXECUTING = {"os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "pty.spawn", "subprocess.Popen"}
 _CONNECTING = {"socket.connect", "socket.getaddrinfo", "socket.sendto", "socket.gethostbyname"}
-_MAKING_CLASSES = ("dataclasses.py", "importlib._bootstrap", "collections/__init__.py", "/numba/", "/attr/", "typing.py")
+_MAKING_CLASSES = (
+    "dataclasses.py",
+    "importlib._bootstrap",
+    "collections/__init__.py",
+    "/numba/",
+    "/attr/",
+    "/typing.py",
+    "/inspect.py",
+)
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
@@ -47,9 +57,8 @@ class Auditor:
         self.active = self._busy = False
         self.violations: list[tuple[str, str]] = []
         installed = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-        source = Path(__file__).resolve().parents[2]
-        installed |= {str(Path(np.__file__).resolve().parents[1])}  # of a virtual environment that another one uses
-        roots = {*installed, sys.prefix, sys.base_prefix, str(source / "src"), str(source / "tests")}
+        ours = {str(Path(fusehash.__file__).parent), str(Path(__file__).resolve().parents[1])}
+        roots = {*installed, *ours, sys.prefix, sys.base_prefix}
         self._readable = (*(f"{root}/" for root in roots), "/proc/", "/sys/", "/dev/", "/usr/", "/etc/", "/lib")
         self._writable: tuple[str, ...] = ("/dev/null",)
         sys.addaudithook(self._hook)
