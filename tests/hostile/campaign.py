@@ -22,7 +22,7 @@ from typing import Any
 
 sys.path[0] = str(Path(__file__).resolve().parents[1])  # as pytest does
 
-from hostile import corpus, runner, shrinking, verdict  # noqa: E402
+from hostile import corpus, guided, runner, shrinking, verdict  # noqa: E402
 
 WORKERS = 2
 
@@ -153,7 +153,10 @@ def main() -> int:
     parser.add_argument("--kind", action="append", choices=list(corpus.KINDS), help="repeat for more; default: all")
     parser.add_argument("--shrink", type=int, default=0, metavar="N", help="shrink and keep N cases of each fault")
     parser.add_argument("--out", type=Path, default=None, help="folder for files.json and the faults")
+    parser.add_argument("--guided", type=float, metavar="SECONDS", help="coverage-guided cases instead, with atheris")
     arguments = parser.parse_args()
+    if arguments.guided is not None:
+        return guided.main(arguments.guided, arguments.out or Path("attack"))
     campaign = Campaign(arguments.cases, arguments.seed, arguments.seconds, tuple(arguments.kind or ()))
     root = verdict.temporary_root()
     try:

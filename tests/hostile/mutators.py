@@ -30,9 +30,9 @@ Trap: TypeAlias = Callable[[Tree, Random, Path], Tree]
 NUMBERS = (0, 1, 2, 3, 7, 8, 16, 64, 127, 128, 255, 256, 1000, 2**15, 2**16, 2**20, 2**24, 2**31 - 1, 2**31, 2**32 - 1,
            2**32, 2**40, 2**47, 2**62, 2**63 - 1, 2**63, 2**64 - 1, 10**20, 10**100)  # fmt: skip
 VALUES: tuple[Any, ...] = (
-    *NUMBERS, *(-number for number in NUMBERS[:20]), 0.5, -0.0, 1e308, float("nan"), float("inf"), True, False, None, "",
-    "a", "0", "../canary/secret.bin", "/etc/passwd", "\0", "\ud800", "é" * 50, "x" * 70000, [], {}, [[]], [None], {"": 0},
-    [1, 2], "auto", "nan", "|O", "<f8", "pickle", "__class__", "\x1b]0;title\x07", "[red]x[/]",
+    *NUMBERS, *(-number for number in NUMBERS[:20]), 0.5, -0.0, 1e308, float("nan"), float("inf"), True, False, None,
+    "", "a", "0", "../canary/secret.bin", "/etc/passwd", "\0", "\ud800", "é" * 50, "x" * 70000, [], {}, [[]], [None],
+    {"": 0}, [1, 2], "auto", "nan", "|O", "<f8", "pickle", "__class__", "\x1b]0;title\x07", "[red]x[/]",
 )  # fmt: skip
 
 
@@ -238,10 +238,11 @@ def change_lines(data: bytes, rng: Random) -> bytes:
 
 
 _WORDS = (
-    "0", "-1", "1e999", ".nan", ".inf", "9" * 400, "9" * 5000, "0x7fffffffffffffff", "null", "~", "true", "''", "[", "]",
-    "{", "}", "- ", "*a", "&a", "<<: *a", "!!python/object/apply:os.system [id]", "!!binary x", "!!set {a}", "!!omap [a]",
-    "2001-99-99", "2001-12-14t21:59:43.10-05:00", "|", ">", "%YAML 9.9", "---", "..", "\t", "\0", "\x1b[31m", "\ud800",
-    "../../etc/passwd", "/etc/passwd", "..\\..", "a" * 100_000, '"' * 3, "190:20:30", "1_000", "? x", b"\xff\xfe", b"\xef\xbb\xbf",
+    "0", "-1", "1e999", ".nan", ".inf", "9" * 400, "9" * 5000, "0x7fffffffffffffff", "null", "~", "true", "''", "[",
+    "]", "{", "}", "- ", "*a", "&a", "<<: *a", "!!python/object/apply:os.system [id]", "!!binary x", "!!set {a}",
+    "!!omap [a]",     "2001-99-99", "2001-12-14t21:59:43.10-05:00", "|", ">", "%YAML 9.9", "---", "..", "\t", "\0", "\x1b[31m", "\ud800",
+    "../../etc/passwd", "/etc/passwd", "..\\..", "a" * 100_000, '"' * 3, "190:20:30", "1_000", "? x", b"\xff\xfe",
+    b"\xef\xbb\xbf",
 )  # fmt: skip
 
 
@@ -252,12 +253,13 @@ def yaml_bomb(data: bytes, rng: Random) -> bytes:
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * width)}]" for i in range(1, depth)]
     last = f"*a{depth - 1}"
     use = rng.choice((f"title: {last}", f"methods: {last}", f"bits: {last}", f"dataset: {last}", f"seeds: {last}",
-                      f"sweep: {{method: agsfh, over: {last}}}", f"dataset: {{name: wiki, options: {last}}}"))  # fmt: skip
+                      f"sweep: {{method: agsfh, over: {last}}}", f"dataset: {{name: x, options: {last}}}"))  # fmt: skip
     bomb = ("\n".join(lines) + "\n" + use + "\n").encode()
     level = rng.choice((50, 500, 20_000))
     return rng.choice((
         data + b"\n" + bomb, bomb + data, bomb, b"title: " + b"[" * level, b"title: " + b"[" * level + b"]" * level,
-        b"- " * level, b"title: &a [*a]\n" + data, b"? " * level, b"{" * level, b"bits: [" + b"16, " * 200_000 + b"]\n" + data,
+        b"- " * level, b"title: &a [*a]\n" + data, b"? " * level, b"{" * level,
+        b"bits: [" + b"16, " * 200_000 + b"]\n" + data,
         b"seeds: 999999999\n" + data, b"x: " + b"9" * 100_000 + b"\n" + data,
     ))  # fmt: skip
 
@@ -287,8 +289,9 @@ def change_npy(data: bytes, rng: Random) -> bytes:
         )
     elif part == 1:
         entries["descr"] = rng.choice((
-            "|O", "<f8", ">i4", "|u1", "<U10", "|S0", "<U999999999", "<c16", "<M8[ns]", "|V8", "<f16", "f9", "", "O", "|b1",
-            [("a", "<f4"), ("b", "|O")], [("a", "<f4", (10**6, 10**6))], [("a", [("b", [("c", "<i8")])])], [], ["x"], 5, None,
+            "|O", "<f8", ">i4", "|u1", "<U10", "|S0", "<U999999999", "<c16", "<M8[ns]", "|V8", "<f16", "f9", "", "O",
+            "|b1", [("a", "<f4"), ("b", "|O")], [("a", "<f4", (10**6, 10**6))], [("a", [("b", [("c", "<i8")])])], [], ["x"], 5,
+            None,
         ))  # fmt: skip
     elif part == 2:
         entries["descr"], body = "|O", pickle.dumps(np.array([Executed()], object), 2) if rng.random() < 0.5 else PICKLE
@@ -299,9 +302,10 @@ def change_npy(data: bytes, rng: Random) -> bytes:
     elif part == 4:
         entries = changed_document(dict(entries), rng)
     elif part == 5:
-        text = rng.choice(("(" * 60_000, "[" * 200, "{'descr': '<f4', 'fortran_order': False, 'shape': (" + "1," * 9000 + ")}",
-                           "{" * 100, "-" * 50_000 + "1", "{'a':" * 99 + "1", "__import__('os').mkdir('../canary/executed')",
-                           header.replace("(", "(" + "0" * 5000), header.rstrip() + "+" * 3000, "1" * 9000))  # fmt: skip
+        text = rng.choice(("(" * 60_000, "[" * 200, header.replace("(", "(" + "1," * 9000), "{" * 100,
+                           "-" * 50_000 + "1", "{'a':" * 99 + "1",
+                           "__import__('os').mkdir('../canary/executed')",
+                           header.replace("(", "(" + "0" * 5000), header.rstrip() + "+" * 300, "1" * 9000))  # fmt: skip
     elif part == 6:
         body = b""
     elif part == 7:
@@ -718,9 +722,10 @@ def zarr_code(tree: Tree, rng: Random, workshop: Path) -> Tree:
     if meta is None or not isinstance(tree[meta], bytes):
         return tree
     document = json.loads(tree[meta])
-    codec = rng.choice(("pickle", "json2", "msgpack2", "vlen-utf8", "vlen-bytes", "categorize", "lz4", "lzma", "bz2", "gzip",
-                        "fixedscaleoffset", "astype", "delta", "packbits", "zfpy", "pcodec", "n5_wrapper", "numcodecs.pickle",
-                        "numcodecs.json2", "sharding_indexed", "transpose", "crc32c", "base64", "quantize", "bitround"))  # fmt: skip
+    codec = rng.choice(("pickle", "json2", "msgpack2", "vlen-utf8", "vlen-bytes", "categorize", "lz4", "lzma", "bz2",
+                        "gzip", "fixedscaleoffset", "astype", "delta", "packbits", "zfpy", "pcodec", "n5_wrapper",
+                        "numcodecs.pickle", "numcodecs.json2", "sharding_indexed", "transpose", "crc32c", "base64",
+                        "quantize", "bitround"))  # fmt: skip
     extra = rng.choice(
         (
             {},

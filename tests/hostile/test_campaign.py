@@ -1,4 +1,4 @@
-"""Hostile files of every kind: refused with one sentence or opened, without running, reading or changing anything else."""
+"""Hostile files of every kind: refused with one sentence or opened, and nothing else is run, read or changed."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ TRUSTED = {
     "streams.writers",
 }  # fmt: skip
 OPENS = (
-    r"(?<!def )\bopen\(|read_bytes\(|read_text\(|np\.load\(|safe_open|loadmat|\.connect\(|from_file\(|InferenceSession\("
-    r"|ParquetFile\(|\.File\(|json\.loads?\(|safe_load|np\.memmap\(|fromfile"
+    r"(?<!def )\bopen\(|read_bytes\(|read_text\(|np\.load\(|safe_open|loadmat|\.connect\(|from_file\("
+    r"|InferenceSession\(|ParquetFile\(|\.File\(|json\.loads?\(|safe_load|np\.memmap\(|fromfile"
 )
 
 

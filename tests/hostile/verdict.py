@@ -57,6 +57,7 @@ class Auditor:
         self.active = self._busy = False
         self.violations: list[tuple[str, str]] = []
         installed = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+        installed.add(str(Path(np.__file__).resolve().parents[1]))  # packages may be those of another environment
         ours = {str(Path(fusehash.__file__).parent), str(Path(__file__).resolve().parents[1])}
         roots = {*installed, *ours, sys.prefix, sys.base_prefix}
         self._readable = (*(f"{root}/" for root in roots), "/proc/", "/sys/", "/dev/", "/usr/", "/etc/", "/lib")
