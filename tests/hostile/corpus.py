@@ -278,7 +278,7 @@ def _parquet(folder: Path) -> Iterator[None]:
     whole = pa.table({"a": (matrix[:, 0] > 0).astype(np.int32), "b": pa.array([1, None] * (N_ROWS // 2), pa.float64())})
     for table, options in (
         (columns, {"row_group_size": 16}), (lists, {"compression": "none"}), (fixed, {"compression": "zstd"}),
-        (whole, {"use_dictionary": True, "compression": "gzip"}), 
+        (whole, {"use_dictionary": True, "compression": "gzip"}),
         (columns, {"compression": "brotli", "version": "1.0"}),
     ):  # fmt: skip
         parquet.write_table(table, folder / "x.parquet", **options)

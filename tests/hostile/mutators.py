@@ -240,7 +240,8 @@ def change_lines(data: bytes, rng: Random) -> bytes:
 _WORDS = (
     "0", "-1", "1e999", ".nan", ".inf", "9" * 400, "9" * 5000, "0x7fffffffffffffff", "null", "~", "true", "''", "[",
     "]", "{", "}", "- ", "*a", "&a", "<<: *a", "!!python/object/apply:os.system [id]", "!!binary x", "!!set {a}",
-    "!!omap [a]",     "2001-99-99", "2001-12-14t21:59:43.10-05:00", "|", ">", "%YAML 9.9", "---", "..", "\t", "\0", "\x1b[31m", "\ud800",
+    "!!omap [a]",     "2001-99-99", "2001-12-14t21:59:43.10-05:00", "|", ">", "%YAML 9.9", "---", "..",
+    "\t", "\0", "\x1b[31m", "\ud800",
     "../../etc/passwd", "/etc/passwd", "..\\..", "a" * 100_000, '"' * 3, "190:20:30", "1_000", "? x", b"\xff\xfe",
     b"\xef\xbb\xbf",
 )  # fmt: skip
@@ -290,8 +291,8 @@ def change_npy(data: bytes, rng: Random) -> bytes:
     elif part == 1:
         entries["descr"] = rng.choice((
             "|O", "<f8", ">i4", "|u1", "<U10", "|S0", "<U999999999", "<c16", "<M8[ns]", "|V8", "<f16", "f9", "", "O",
-            "|b1", [("a", "<f4"), ("b", "|O")], [("a", "<f4", (10**6, 10**6))], [("a", [("b", [("c", "<i8")])])], [], ["x"], 5,
-            None,
+            "|b1", [("a", "<f4"), ("b", "|O")], [("a", "<f4", (10**6, 10**6))], [("a", [("b", [("c", "<i8")])])], [],
+            ["x"], 5, None,
         ))  # fmt: skip
     elif part == 2:
         entries["descr"], body = "|O", pickle.dumps(np.array([Executed()], object), 2) if rng.random() < 0.5 else PICKLE
