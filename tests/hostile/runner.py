@@ -101,6 +101,17 @@ def unpack(packed: dict[str, Any]) -> corpus.Tree:
     }  # fmt: skip
 
 
+class Fixed(Random):
+    """Draws the same number again and again, which chooses what is done with a sample."""
+
+    def __init__(self, number: float) -> None:
+        super().__init__(0)
+        self._number = number
+
+    def random(self) -> float:
+        return self._number
+
+
 # -- a worker -----------------------------------------------------------------------------------------------------
 
 
@@ -132,7 +143,7 @@ class Worker:
         faulthandler.register(signal.SIGPROF, chain=True)
         self.limited = True
 
-    def run(self, request: dict[str, Any]) -> dict[str, Any]:
+    def run(self, request: dict[str, Any], rng: Random | None = None) -> dict[str, Any]:
         kind, seed = request["kind"], request["seed"]
         if "tree" in request:
             tree, applied = unpack(request["tree"]), []
@@ -141,7 +152,7 @@ class Worker:
         corpus.write_tree(tree, self.case, self.canary.folder)
         result = {"kind": kind, "seed": seed, "mutations": applied}
         try:
-            result |= self._judged(kind, Random(f"use {seed}"))
+            result |= self._judged(kind, rng or Random(f"use {seed}"))
         finally:
             for folder in (self.case, self.temporary):
                 surface.clear(folder)
@@ -331,10 +342,11 @@ def main(samples: Path, folder: Path) -> None:
     worker = Worker(corpus.load(samples), folder)
     for kind, trees in worker.samples.items():  # import and compile everything, once
         for tree in trees:
-            result = worker.run(request_of(kind, tree, "warm"))
+            result = worker.run(request_of(kind, tree, "warm"), Fixed(0.5))
             if result["outcome"] != "opened":
                 sys.exit(f"A valid sample of {kind} is not opened: {result}")
-    surface.warm_up(worker.case / "missing")
+        for number in (0.0, 0.06, 0.85):
+            worker.run(request_of(kind, trees[0], "warm"), Fixed(number))
     gc.collect()
     gc.freeze()
     nursery = Nursery(worker, folder / "stderr")

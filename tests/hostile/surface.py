@@ -356,12 +356,6 @@ def run_command(arguments: list[str]) -> None:
     raise DataError(complaint[-1])
 
 
-def warm_up(path: Path) -> None:
-    """Run a command once, so that everything is imported."""
-    with contextlib.suppress(Exception):
-        run_command(["index", "stats", str(path)])
-
-
 def clear(folder: Path) -> None:
     """Remove everything in a folder."""
     for path in folder.iterdir():
