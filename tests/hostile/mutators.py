@@ -985,7 +985,8 @@ def mutated(kind: str, samples: dict[str, list[Tree]], rng: Random, workshop: Pa
     tree, applied = dict(rng.choice(samples[kind])), list[str]()
     if rng.random() < TRAP_SHARE.get(kind, 0.04):
         folder = any("/" in name for name in tree)
-        trap = rng.choice((*TRAPS.get(kind, ()), gone, pipe, *((link_out,) if folder else ())))
+        pipes = () if kind == "hdf5" else (pipe,)  # the user opens that file, with h5py
+        trap = rng.choice((*TRAPS.get(kind, ()), gone, *pipes, *((link_out,) if folder else ())))
         if trap is not pipe or rng.random() < PIPE_SHARE:  # pipes are few: each that is waited for takes long
             with contextlib.suppress(Exception):  # an earlier trap has taken what this one needs
                 tree = trap(tree, rng, workshop)
