@@ -82,6 +82,7 @@ def without_secrets(address: str) -> str:
 def parse(address: str, timeout: float = 30.0) -> Address:
     """Split an address into its parts."""
     try:
+        address.encode()  # a terminal passes bytes that are no UTF-8 as halves of characters
         parts = urlsplit(address)
         if parts.fragment or "@" in parts.path + parts.query:  # a password that was cut in two must not be shown
             raise ValueError
