@@ -20,6 +20,7 @@ from fusehash.app import records
 from fusehash.app.cache import AnswerCache, check_image
 from fusehash.app.errors import ApiError
 from fusehash.app.guard import Limits
+from fusehash.app.pools import Budget, Pool
 from fusehash.collection import Collection, Hits, Item, NewItem
 from fusehash.errors import DataError
 from fusehash.version import __version__
@@ -64,9 +65,10 @@ def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
 def reading(collection: Collection, limits: Limits, name: str, writable: bool) -> APIRouter:
     """Routes that search and read."""
     router = APIRouter(prefix="/api")
-    cache = AnswerCache(collection)
-    encoders = anyio.Semaphore(limits.encoders)
-    searches = anyio.CapacityLimiter(limits.searches)
+    overviews, counts = AnswerCache(collection, limits), AnswerCache(collection, limits)
+    searches, reads = Pool(limits.searches, limits.waiting), Pool(limits.searches, limits.waiting)
+    health_checks, encoders = Pool(1, limits.waiting), Pool(limits.encoders, limits.uploads)
+    slots, memory = anyio.Semaphore(limits.encoders), Budget(limits.decoding_bytes)
     k_query = Query(DEFAULT_RESULTS, ge=1, le=limits.results, description="How many results at most.")
     label_query = Query(None, min_length=1, max_length=200, description="Only items with this label.")
     rerank_query = Query(True, description="Order candidates by more than their codes.")
@@ -101,68 +103,75 @@ def reading(collection: Collection, limits: Limits, name: str, writable: bool) -
             query: dict[str, Any] = {"text": text, "like": like, "code": packed, "generation": generation}
             return answered(collection.search(**query, k=k, label=label, rerank=rerank), source)
 
-        return await anyio.to_thread.run_sync(work, limiter=searches)
+        return await searches.run(work)
 
     @router.post("/search", **search_route, responses=_errors(400, 403, 408, 413, 415, 422), summary="Search by image")
     async def search_by_image(
         image: UploadFile = image_file, k: int = k_query, label: str | None = label_query, rerank: bool = rerank_query
     ) -> Response:
         """The image is not stored."""
-        data = await image.read(limits.upload_bytes + 1)
 
-        def work() -> Response:
-            check_image(data, limits)
+        def work(data: bytes) -> Response:
             return answered(collection.search(image=data, k=k, label=label, rerank=rerank), None)
 
-        async with encoders:
-            return await run_in_threadpool(work)
+        async with slots:
+            data = await image.read(limits.upload_bytes + 1)
+            async with memory.taking(await encoders.run(check_image, data, limits)):
+                return await encoders.run(work, data)
 
     @router.get("/items", tags=["items"], responses=_errors(422), summary="Items in order of id")
-    def items(
+    async def items(
         offset: int = Query(0, ge=0, le=MAX_ID),
         limit: int = Query(DEFAULT_RESULTS, ge=1, le=limits.results),
         label: str | None = label_query,
     ) -> records.ItemsAnswer:
-        total = len(collection) if label is None else collection.labels().get(label, 0)
-        listed = [records.ItemRecord.of(item) for item in collection.items(offset, limit, label)]
-        return records.ItemsAnswer(total=total, offset=offset, items=listed)
+        def work(total: int | None) -> records.ItemsAnswer:
+            listed = [records.ItemRecord.of(item) for item in collection.items(offset, limit, label)]
+            return records.ItemsAnswer(total=len(collection) if total is None else total, offset=offset, items=listed)
+
+        total = None if label is None else (await counts.get(collection.labels)).get(label, 0)
+        return await reads.run(work, total)
 
     @router.get("/items/{id}", tags=["items"], responses=_errors(404, 422), summary="One item")
-    def item(id: int = id_path) -> records.ItemRecord:
-        return records.ItemRecord.of(existing(id))
+    async def item(id: int = id_path) -> records.ItemRecord:
+        return records.ItemRecord.of(await reads.run(existing, id))
 
     @router.get(
         "/items/{id}/thumbnail", tags=["items"], response_class=Response, responses=jpeg, summary="A small JPEG"
     )
-    def thumbnail(request: Request, id: int = id_path) -> Response:
-        content = collection.thumbnail(id)
+    async def thumbnail(request: Request, id: int = id_path) -> Response:
+        content = await reads.run(collection.thumbnail, id)
         if content is None:
             raise ApiError(404, "no_image", "There is no item with this id, or it has no image.")
         return _tagged(request, content, "image/jpeg", "private, max-age=300")
 
     @router.get("/labels", tags=["collection"], responses=_errors(), summary="All labels")
-    def labels() -> records.LabelsAnswer:
-        listed = [records.LabelRecord(name=name, count=count) for name, count in collection.labels().items()]
-        return records.LabelsAnswer(labels=listed)
+    async def labels() -> records.LabelsAnswer:
+        listed = (await counts.get(collection.labels)).items()
+        return records.LabelsAnswer(labels=[records.LabelRecord(name=name, count=count) for name, count in listed])
 
     @router.get("/clusters", tags=["collection"], responses=_errors(), summary="Groups of similar items")
-    def clusters() -> records.ClustersAnswer:
-        return cache.get("clusters", grouped)
+    async def clusters() -> records.ClustersAnswer:
+        return await overviews.get(grouped)
 
     @router.get("/codes", tags=["collection"], responses=_errors(), summary="How the codes use their bits")
-    def codes() -> records.CodesAnswer:
-        return cache.get("codes", lambda: records.CodesAnswer(**collection.code_stats()))
+    async def codes() -> records.CodesAnswer:
+        return records.CodesAnswer(**await overviews.get(collection.code_stats))
 
     @router.get("/stats", tags=["collection"], responses=_errors(), summary="What the collection holds")
-    def stats() -> records.StatsAnswer:
-        facts = {key: value for key, value in collection.stats().items() if key in records.StatsAnswer.model_fields}
+    async def stats() -> records.StatsAnswer:
+        known = await counts.get(collection.stats, seconds=1.0)
+        facts = {key: value for key, value in known.items() if key in records.StatsAnswer.model_fields}
         bounds = {key: getattr(limits, key) for key in records.LimitsRecord.model_fields}
         return records.StatsAnswer(**facts, name=name, writable=writable, limits=records.LimitsRecord(**bounds))
 
     @router.get("/health", tags=["collection"], responses=_errors(), summary="Whether the server works")
-    def health() -> records.HealthAnswer:
-        collection.check()
-        return records.HealthAnswer(status="ok", version=__version__, items=len(collection))
+    async def health() -> records.HealthAnswer:
+        def work() -> records.HealthAnswer:
+            collection.check()
+            return records.HealthAnswer(status="ok", version=__version__, items=len(collection))
+
+        return await health_checks.run(work)
 
     def existing(id: int) -> Item:
         try:
