@@ -11,8 +11,7 @@ import hmac
 import ipaddress
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
 
 import anyio
@@ -48,8 +47,11 @@ class Limits:
         Of an image; larger ones are refused before they are decoded.
     upload_seconds, upload_rate : int
         That a body may take in all, and bytes per second that must have arrived after the first 5 seconds.
-    uploads, encoders, searches : int
-        Requests with a body, half of them from one address, images that are encoded, and other searches at a time.
+    uploads : int
+        Bodies of `upload_bytes` that may be on their way or waiting, half of them from one address. Bytes count, not
+        requests: slow uploads take no place from others.
+    encoders, searches : int
+        Images that are encoded, and other searches, at a time.
     decoding_bytes : int
         Memory for the images that are decoded at a time; one that needs more is decoded alone.
     waiting : int
@@ -94,7 +96,7 @@ class Guard:
     limits: Limits
     hosts: frozenset[str]
     token: str | None  # None: nobody may write
-    _uploads: Counter[str] = field(default_factory=Counter)  # by address
+    _held: Counter[str] = field(default_factory=Counter)  # bytes of bodies, by address
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -119,8 +121,9 @@ class Guard:
             self._check_host(headers)
             self._check_writer(scope, headers)
             if scope["method"] == "POST":
-                body = Body(receive, self._check_body(scope, headers), self.limits)
-                with self._upload((scope.get("client") or ("",))[0]):
+                address = (scope.get("client") or ("",))[0]
+                body = Body(receive, self._check_body(scope, headers), self.limits, self._held, address)
+                with body:
                     await self.app(scope, body, guarded_send)
             else:
                 await self.app(scope, receive, guarded_send)
@@ -164,29 +167,22 @@ class Guard:
             raise _too_large(limit)
         return limit
 
-    @contextmanager
-    def _upload(self, address: str) -> Iterator[None]:
-        """Count an upload; refuse it if there are too many, or half as many from its address."""
-        most = self.limits.uploads
-        if self._uploads.total() >= most or self._uploads[address] >= (most + 1) // 2:
-            message = "Too many uploads are under way; try again in a moment."
-            raise ApiError(503, "busy", message, {"Retry-After": "2"})
-        self._uploads[address] += 1
-        try:
-            yield
-        finally:
-            self._uploads[address] -= 1
-            if not self._uploads[address]:
-                del self._uploads[address]
 
+class Body(AbstractContextManager["Body"]):
+    """The body of a request: stops at the limit, whatever Content-Length was, and when the sender is too slow.
 
-class Body:
-    """The body of a request: stops at the limit, whatever Content-Length was, and when the sender is too slow."""
+    Until the end of the request its bytes count among those that the server holds for all addresses.
+    """
 
-    def __init__(self, receive: Receive, most: int, limits: Limits) -> None:
-        self._receive, self._most, self._limits = receive, most, limits
+    def __init__(self, receive: Receive, most: int, limits: Limits, held: Counter[str], address: str) -> None:
+        self._receive, self._most, self._limits, self._held, self._address = receive, most, limits, held, address
         self._started, self._seen = time.monotonic(), 0
         self.is_complete = False
+
+    def __exit__(self, *error: object) -> None:
+        self._held[self._address] -= self._seen
+        if not self._held[self._address]:
+            del self._held[self._address]
 
     async def __call__(self) -> Message:
         if self.is_complete:
@@ -197,11 +193,19 @@ class Body:
                 message = await self._receive()
         except TimeoutError:
             raise ApiError(408, "too_slow", "The upload took too long.") from None
-        self._seen += len(message.get("body", b""))
-        if self._seen > self._most:
-            raise _too_large(self._most)
+        self._count(len(message.get("body", b"")))
         self.is_complete = not message.get("more_body", False)
         return message
+
+    def _count(self, size: int) -> None:
+        self._seen += size
+        self._held[self._address] += size
+        if self._seen > self._most:
+            raise _too_large(self._most)
+        room = self._limits.uploads * self._limits.upload_bytes
+        if self._held.total() > room or self._held[self._address] > max(room // 2, self._most):
+            message = "Too many uploads are under way; try again in a moment."
+            raise ApiError(503, "busy", message, {"Retry-After": "2"})
 
 
 def allowed_hosts(hosts: tuple[str, ...]) -> frozenset[str]:

@@ -95,10 +95,9 @@ def code_stats(codes: Codes, n_bits: int) -> dict[str, Any]:
     }
 
 
-def words_of(database: Connection, ids: Ids) -> dict[int, set[str]]:
-    """The different words of every item's text and labels."""
+def words_of(rows: Iterable[tuple[int, str | None, str]], ids: Ids) -> dict[int, set[str]]:
+    """The different words of every item's text and labels, from rows of (id, text, labels)."""
     coded = set(ids.tolist())
-    rows: Iterable[tuple[int, str | None, str]] = database.execute("SELECT id, text, labels FROM item")
     return {
         id: {word for word in _WORD.findall(f"{text or ''} {labels}".lower()) if word not in _STOP_WORDS}
         for id, text, labels in rows
