@@ -184,7 +184,7 @@ def test_pipelined_requests_are_answered_in_order(port: int) -> None:
         b"POST /api/search HTTP/1.1\r\n" + HEAD + FORM + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
         b"POST /api/search HTTP/1.1\r\n" + HEAD + FORM + b"Transfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n",
         b"POST /api/search HTTP/1.1\r\n" + HEAD + FORM + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
-        b"POST /api/search HTTP/1.1\r\n" + HEAD + FORM + b"Transfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n",
+        b"POST /api/search HTTP/1.1\r\n" + HEAD + FORM + b"Transfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0",
         b"POST /api/search HTTP/1.1\r\n" + HEAD + b"Content-Type: multipart/form-data\r\nContent-Length: 3\r\n\r\nabc",
         b"GET / HTTP/1.1\r\n" + HEAD + b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
         b"GET / HTTP/1.1\r\n" + HEAD + b"Expect: 100-continue\r\nContent-Length: 10\r\n\r\n",

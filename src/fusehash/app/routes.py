@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import contextlib
 import hashlib
 from http import HTTPStatus
@@ -56,10 +55,28 @@ def _tagged(request: Request, content: bytes, media_type: str, cache: str) -> Re
     return Response(content, media_type=media_type, headers=headers)
 
 
-def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The errors of a route, for the OpenAPI document."""
-    documented = (*statuses, 500, 503)
-    return {status: {"model": records.ErrorAnswer, "description": HTTPStatus(status).phrase} for status in documented}
+def _answers(*statuses: int, **links: dict[str, str]) -> dict[int | str, dict[str, Any]]:
+    """The errors of a route, and where its answer leads, for the OpenAPI document.
+
+    A link is named after the operation that it leads to, up to an underscore, and says where its parameters are.
+    """
+    answers: dict[int | str, dict[str, Any]] = {
+        status: {"model": records.ErrorAnswer, "description": HTTPStatus(status).phrase}
+        for status in (*statuses, 500, 503)
+    }
+    named = {
+        name: {
+            "operationId": name.partition("_")[0],
+            "parameters": {parameter: f"$response.body#{where}" for parameter, where in parameters.items()},
+        }
+        for name, parameters in links.items()
+    }
+    return {200: {"links": named}, **answers} if links else answers
+
+
+def _links_to(id: str) -> dict[str, dict[str, str]]:
+    """Where the id of an item leads."""
+    return {"item": {"id": id}, "thumbnail": {"id": id}, "search_like": {"like": id}, "remove": {"id": id}}
 
 
 def reading(collection: Collection, limits: Limits, name: str, writable: bool) -> APIRouter:
@@ -75,11 +92,16 @@ def reading(collection: Collection, limits: Limits, name: str, writable: bool) -
     id_path = Path(ge=1, le=MAX_ID)
     image_file = File(description="JPEG, PNG, GIF, WEBP, BMP or TIFF.")
     search_route: dict[str, Any] = {"tags": ["search"], "response_model": records.SearchAnswer}
-    jpeg = {**_errors(404, 422), 200: {"content": {"image/jpeg": {}}}, 304: {"description": "Not changed."}}
+    jpeg = {**_answers(404, 422), 200: {"content": {"image/jpeg": {}}}, 304: {"description": "Not changed."}}
+    from_hit = _links_to("/hits/0/item/id") | {"search_code": {"code": "/hits/0/code", "generation": "/generation"}}
 
-    @router.get("/search", **search_route, responses=_errors(404, 422), summary="Search by text, item or code")
+    @router.get(
+        "/search", **search_route, responses=_answers(400, 404, 422, **from_hit), summary="Search by text, item or code"
+    )
     async def search(
-        text: str | None = Query(None, min_length=1, max_length=limits.text_length, description="Words to look for."),
+        text: str | None = Query(
+            None, min_length=1, max_length=limits.text_length, pattern=r"\S", description="Words to look for."
+        ),
         like: int | None = Query(None, ge=1, le=MAX_ID, description="Id of an item; finds similar ones."),
         code: str | None = Query(
             None, pattern="^([0-9a-fA-F]{2}){1,128}$", description="A code of this collection in hexadecimal."
@@ -91,21 +113,26 @@ def reading(collection: Collection, limits: Limits, name: str, writable: bool) -
         label: str | None = label_query,
         rerank: bool = rerank_query,
     ) -> Response:
-        """Exactly one of `text`, `like` and `code`."""
+        """Exactly one of `text`, `like` and `code`; otherwise, status 400."""
         if sum(query is not None for query in (text, like, code)) != 1:
-            raise DataError("A search needs exactly one of text, like and code.")
+            raise ApiError(400, "bad_request", "A search needs exactly one of text, like and code.")
 
         def work() -> Response:
             source = None if like is None else existing(like)
             packed = None if code is None else bytes.fromhex(code)
             if packed is not None and 8 * len(packed) != (n_bits := collection.settings.n_bits):
-                raise ApiError(422, "invalid", f"A code of this collection has {n_bits // 4} hexadecimal digits.")
+                raise DataError(f"A code of this collection has {n_bits // 4} hexadecimal digits.")
             query: dict[str, Any] = {"text": text, "like": like, "code": packed, "generation": generation}
             return answered(collection.search(**query, k=k, label=label, rerank=rerank), source)
 
         return await searches.run(work)
 
-    @router.post("/search", **search_route, responses=_errors(400, 403, 408, 413, 415, 422), summary="Search by image")
+    @router.post(
+        "/search",
+        **search_route,
+        responses=_answers(400, 403, 408, 413, 415, 422, **from_hit),
+        summary="Search by image",
+    )
     async def search_by_image(
         image: UploadFile = image_file, k: int = k_query, label: str | None = label_query, rerank: bool = rerank_query
     ) -> Response:
@@ -119,7 +146,9 @@ def reading(collection: Collection, limits: Limits, name: str, writable: bool) -
             async with memory.taking(await encoders.run(check_image, data, limits)):
                 return await encoders.run(work, data)
 
-    @router.get("/items", tags=["items"], responses=_errors(422), summary="Items in order of id")
+    @router.get(
+        "/items", tags=["items"], responses=_answers(422, **_links_to("/items/0/id")), summary="Items in order of id"
+    )
     async def items(
         offset: int = Query(0, ge=0, le=MAX_ID),
         limit: int = Query(DEFAULT_RESULTS, ge=1, le=limits.results),
@@ -132,7 +161,7 @@ def reading(collection: Collection, limits: Limits, name: str, writable: bool) -
         total = None if label is None else (await counts.get(collection.labels)).get(label, 0)
         return await reads.run(work, total)
 
-    @router.get("/items/{id}", tags=["items"], responses=_errors(404, 422), summary="One item")
+    @router.get("/items/{id}", tags=["items"], responses=_answers(404, 422, **_links_to("/id")), summary="One item")
     async def item(id: int = id_path) -> records.ItemRecord:
         return records.ItemRecord.of(await reads.run(existing, id))
 
@@ -145,27 +174,29 @@ def reading(collection: Collection, limits: Limits, name: str, writable: bool) -
             raise ApiError(404, "no_image", "There is no item with this id, or it has no image.")
         return _tagged(request, content, "image/jpeg", "private, max-age=300")
 
-    @router.get("/labels", tags=["collection"], responses=_errors(), summary="All labels")
+    @router.get("/labels", tags=["collection"], responses=_answers(), summary="All labels")
     async def labels() -> records.LabelsAnswer:
         listed = (await counts.get(collection.labels)).items()
         return records.LabelsAnswer(labels=[records.LabelRecord(name=name, count=count) for name, count in listed])
 
-    @router.get("/clusters", tags=["collection"], responses=_errors(), summary="Groups of similar items")
+    grouping = _answers(**_links_to("/clusters/0/examples/0/id"))
+
+    @router.get("/clusters", tags=["collection"], responses=grouping, summary="Groups of similar items")
     async def clusters() -> records.ClustersAnswer:
         return await overviews.get(grouped)
 
-    @router.get("/codes", tags=["collection"], responses=_errors(), summary="How the codes use their bits")
+    @router.get("/codes", tags=["collection"], responses=_answers(), summary="How the codes use their bits")
     async def codes() -> records.CodesAnswer:
         return records.CodesAnswer(**await overviews.get(collection.code_stats))
 
-    @router.get("/stats", tags=["collection"], responses=_errors(), summary="What the collection holds")
+    @router.get("/stats", tags=["collection"], responses=_answers(), summary="What the collection holds")
     async def stats() -> records.StatsAnswer:
         known = await counts.get(collection.stats, seconds=1.0)
         facts = {key: value for key, value in known.items() if key in records.StatsAnswer.model_fields}
         bounds = {key: getattr(limits, key) for key in records.LimitsRecord.model_fields}
         return records.StatsAnswer(**facts, name=name, writable=writable, limits=records.LimitsRecord(**bounds))
 
-    @router.get("/health", tags=["collection"], responses=_errors(), summary="Whether the server works")
+    @router.get("/health", tags=["collection"], responses=_answers(), summary="Whether the server works")
     async def health() -> records.HealthAnswer:
         def work() -> records.HealthAnswer:
             collection.check()
@@ -209,7 +240,9 @@ def writing(collection: Collection, limits: Limits) -> APIRouter:
     router = APIRouter(prefix="/api/items", tags=["writing"], dependencies=[bearer])
     lock = anyio.Lock()
 
-    @router.post("", responses=_errors(400, 401, 403, 408, 413, 415, 422), summary="Add items, all or none")
+    added = _answers(400, 401, 403, 408, 413, 415, 422, **_links_to("/ids/0"))
+
+    @router.post("", responses=added, summary="Add items, all or none")
     async def add(request: records.AddRequest) -> records.ReportAnswer:
         """An existing key is an error. The items are encoded with the current model."""
         if len(request.items) > limits.batch_items:
@@ -222,7 +255,7 @@ def writing(collection: Collection, limits: Limits) -> APIRouter:
         async with lock:
             return await run_in_threadpool(work)
 
-    @router.delete("/{id}", responses=_errors(401, 403, 404, 422), summary="Remove an item")
+    @router.delete("/{id}", responses=_answers(401, 403, 404, 422), summary="Remove an item")
     async def remove(id: int = Path(ge=1, le=MAX_ID)) -> records.ReportAnswer:
         def work() -> records.ReportAnswer:
             try:
@@ -236,10 +269,7 @@ def writing(collection: Collection, limits: Limits) -> APIRouter:
     def decoded(item: records.NewItemRecord) -> bytes | None:
         if item.image is None:
             return None
-        try:
-            data = base64.b64decode(item.image, validate=True)
-        except (binascii.Error, ValueError):
-            raise DataError(f"The image of {item.key!r} must be in base64. It is not.") from None
+        data = base64.b64decode(item.image)
         check_image(data, limits)
         return data
 
