@@ -152,7 +152,8 @@ def _to_rgb(image: Image) -> Image:
     """A copy as RGB, made strip by strip: whole copies with transparency or of floats would take gigabytes."""
     import PIL.Image
 
-    plain = PIL.Image.new("RGB", image.size)  # without EXIF data, which would turn it twice
+    # Without EXIF data, which would turn it twice, and not filled: that would hold the interpreter's lock for long.
+    plain = PIL.Image.new("RGB", image.size, None)
     rows = max(1, STRIP_PIXELS // image.width)
     boxes = [(0, top, image.width, min(top + rows, image.height)) for top in range(0, image.height, rows)]
     deep = image.mode.startswith(("I", "F"))
