@@ -63,7 +63,7 @@ class Connections:
         for only_silent in (True, False):
             for neighbors in crowded_first:
                 for connection in neighbors:
-                    if connection.is_waiting and not (only_silent and connection.has_asked):
+                    if connection.may_be_closed and not (only_silent and connection.has_asked):
                         return connection
         return None
 
@@ -82,6 +82,12 @@ class LimitedProtocol(H11Protocol):
     def is_waiting(self) -> bool:
         """Whether no request is being answered."""
         return (self.cycle is None or self.cycle.response_complete) and not self.transport.is_closing()
+
+    @property
+    def may_be_closed(self) -> bool:
+        """Whether no whole request waits for its answer; half a body counts as little as half a head."""
+        is_receiving = self.cycle is not None and self.cycle.more_body and not self.cycle.response_started
+        return self.is_waiting or (is_receiving and not self.transport.is_closing())
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
