@@ -46,7 +46,7 @@ experiments experiments.store experiments.spec experiments.metrics experiments.e
 experiments.tables experiments.figures experiments.report experiments.workers experiments.runner
 collection.items collection.store collection.encoding collection.training collection.changes collection.generations
 collection.catalogue collection.overview collection.searching collection.collection collection
-app.errors app.guard app.cache app.records app.routes app app.server
+app.errors app.guard app.connections app.pools app.cache app.records app.routes app app.server
 commands commands.terminal commands.inputs commands.models commands.evaluate commands.collection commands.index
 commands.bench commands.serve commands.demo
 cli fusehash

@@ -120,18 +120,21 @@ def test_a_slow_sender_is_cut_off(collection: Collection, client_of: Callable[..
 def test_too_many_uploads_are_asked_to_come_back(collection: Collection, client_of: Callable[..., Any]) -> None:
     from fusehash.app.guard import Guard
 
-    client = client_of(collection, limits=Limits(uploads=1))
+    client = client_of(collection, limits=Limits(uploads=4, upload_bytes=10_000))
     client.get("/api/health")
     guard = client.app.middleware_stack
     while not isinstance(guard, Guard):
         guard = guard.app
-    guard._uploads = 1
-    answer = client.post("/api/search", files={"image": b"x"})
-    assert code_of(answer) == (503, "busy")
-    assert "retry-after" in answer.headers
-    guard._uploads = 0
+    for others in ({"10.0.0.1": 40_000}, {"10.0.0.1": 20_000, "10.0.0.2": 20_000}, {"testclient": 20_000}):
+        guard._held.update(others)
+        answer = client.post("/api/search", files={"image": b"x"})
+        assert code_of(answer) == (503, "busy")
+        assert "retry-after" in answer.headers
+        assert guard._held == others
+        guard._held.clear()
+    guard._held["10.0.0.1"] = 39_000  # somebody else
     assert client.post("/api/search", files={"image": b"x"}).status_code == 422
-    assert guard._uploads == 0
+    assert guard._held == {"10.0.0.1": 39_000}
 
 
 def _png(width: int, height: int, data: bytes) -> bytes:

@@ -47,7 +47,7 @@ def test_an_app_answers_with_the_current_generation(own_collection: Collection, 
         assert (stats["generation"], stats["n_bits"]) == (2, 32)
         assert client.get("/api/codes").json()["n_bits"] == 32 != glance["n_bits"]
         stale = client.get("/api/search", params={"code": before["code"], "generation": 1})
-        assert (stale.status_code, stale.json()["error"]["code"]) == (422, "invalid")
+        assert (stale.status_code, stale.json()["error"]["code"]) == (422, "unusable")
         stale = client.get("/api/search", params={"code": after["code"], "generation": 1})
         assert (stale.status_code, stale.json()["error"]["code"]) == (422, "unusable")
         assert "generation 2 is current" in stale.json()["error"]["message"]

@@ -50,6 +50,9 @@ class Encoder:
         COUNTS[self.modality] += len(items)
         return (self._rows(items) - self.mean_).astype(np.float32)
 
+    def encode(self, items: Any, progress: Any = None) -> Any:
+        return self.transform(items), self.problems_
+
     def _rows(self, items: list[Any]) -> Any:
         self.problems_ = {}
         rows = []

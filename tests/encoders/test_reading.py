@@ -279,3 +279,45 @@ def test_thumbnails_carry_no_exif(picture, as_file):
     made = thumbnail(open_image(as_file(picture(1), "JPEG", exif=exif)))
     assert b"maker of cameras" not in made
     assert not dict(PIL.open(BytesIO(made)).getexif())
+
+
+# -- memory and time ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["I;16", "F"])
+def test_deep_images_take_no_more_memory_than_others(mode, as_file):
+    import tracemalloc
+
+    image = PIL.fromarray(np.full((3000, 4000), 40000, np.uint16 if mode == "I;16" else np.float32))
+    data = as_file(image, "TIFF")
+    tracemalloc.start()
+    try:
+        decoded = open_image(data)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert decoded.getpixel((1, 1)) == (156, 156, 156)
+    assert peak < len(data) + 60_000_000  # one array of floats would be 96 MB
+
+
+def test_strips_change_no_pixel(picture, as_file, monkeypatch):
+    image = picture(1)
+    transparent = image.copy()
+    transparent.putalpha(image.convert("L"))
+    for kind in (image, transparent, image.convert("P"), image.convert("I"), image.convert("F"), image.convert("LA")):
+        whole = open_image(kind).tobytes()
+        with monkeypatch.context() as patch:
+            patch.setattr(reading, "STRIP_PIXELS", 3 * image.width)
+            assert open_image(kind).tobytes() == whole
+
+
+def test_a_jpeg_with_too_many_scans_is_refused_before_it_is_decoded(picture, as_file):
+    file = BytesIO()
+    picture(1).save(file, "JPEG", progressive=True)
+    data = file.getvalue()
+    assert open_image(data).mode == "RGB"
+    last = data.rindex(b"\xff\xda")
+    endless = data[:-2] + data[last:-2] * reading.MAX_SCANS + data[-2:]
+    with pytest.raises(ImageError, match="scans") as caught:
+        open_image(endless)
+    one_sentence(caught.value)

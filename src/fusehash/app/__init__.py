@@ -77,6 +77,7 @@ def create_app(
         docs_url=None,  # FastAPI's pages load scripts from other hosts; /api/docs does not
         redoc_url=None,
         redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,
     )
     errors.install(app)
     name = collection.path.name.removesuffix(".collection") or "collection"

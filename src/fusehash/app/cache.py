@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import threading
+import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -11,13 +12,14 @@ from typing import Any
 
 from fusehash.app.errors import ApiError
 from fusehash.app.guard import Limits
+from fusehash.app.pools import Pool
 from fusehash.collection import Collection, CollectionError
-from fusehash.encoders.reading import FORMATS, ImageError
+from fusehash.encoders.reading import DECODING_BYTES, FORMATS, WEBP_DECODING_BYTES, ImageError
 from fusehash.errors import DataError, MissingPackageError
 
 
-def check_image(data: bytes, limits: Limits) -> None:
-    """Refuse an upload by its size and its header, before anything is decoded."""
+def check_image(data: bytes, limits: Limits) -> int:
+    """Refuse an upload by its size and its header; returns how much memory its decoding takes at most."""
     from PIL import Image
 
     if len(data) > limits.upload_bytes:
@@ -27,28 +29,38 @@ def check_image(data: bytes, limits: Limits) -> None:
     try:
         with Image.open(BytesIO(data), formats=FORMATS) as image:
             width, height = image.size
+            per_pixel = WEBP_DECODING_BYTES if image.format == "WEBP" else DECODING_BYTES
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        width = height = limits.upload_pixels
+        width, height, per_pixel = limits.upload_pixels, 2, DECODING_BYTES
     except Exception:  # decoders of damaged files raise nearly anything
         raise ImageError("The image must be a JPEG, PNG, GIF, WEBP, BMP or TIFF file. It is something else.") from None
     if width * height > limits.upload_pixels:
         raise ImageError(f"The image must have at most {limits.upload_pixels:,} pixels. It claims to have more.")
+    return width * height * per_pixel
 
 
 @dataclass
 class AnswerCache:
-    """Keeps slow answers until the collection changes; one thread computes, the others wait for it."""
+    """Keeps slow answers until the collection changes; one thread computes, other requests wait without one."""
 
     collection: Collection
-    _answers: dict[str, tuple[int, Any]] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    limits: Limits
+    _answers: dict[str, tuple[int, float, Any]] = field(default_factory=dict)
 
-    def get(self, name: str, compute: Callable[[], Any]) -> Any:
-        with self._lock:
-            revision = self.collection.revision
-            if name not in self._answers or self._answers[name][0] != revision:
-                self._answers[name] = (revision, compute())
-            return self._answers[name][1]
+    def __post_init__(self) -> None:
+        self._pool = Pool(1, self.limits.connections)
+
+    async def get(self, compute: Callable[[], Any], seconds: float = math.inf) -> Any:
+        """What `compute` returns, or has returned for this revision at most `seconds` ago."""
+        return await self._pool.run(self._current, compute, seconds)
+
+    def _current(self, compute: Callable[[], Any], seconds: float) -> Any:
+        revision, now, name = self.collection.revision, time.monotonic(), compute.__name__
+        known_revision, made, answer = self._answers.get(name, (None, now, None))
+        if known_revision != revision or now - made > seconds:
+            answer = compute()
+            self._answers[name] = revision, now, answer
+        return answer
 
 
 def warm_up(collection: Collection) -> None:

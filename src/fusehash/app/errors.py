@@ -14,9 +14,13 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
+from starlette.routing import Match
+from starlette.types import Scope
 
-from fusehash.collection import CollectionError, CorruptCollectionError
+from fusehash.collection import CorruptCollectionError
 from fusehash.errors import DataError, FusehashError, ModelFileError, ParameterError
+
+METHODS = ("GET", "HEAD", "POST", "DELETE")  # that any route takes
 
 log = logging.getLogger("fusehash.app")
 
@@ -54,7 +58,7 @@ def answer_to(error: Exception) -> JSONResponse:
         return answer(422, "invalid", _sentence(error.errors()))
     if isinstance(error, DataError | ParameterError):
         return answer(422, "unusable", str(error))
-    if isinstance(error, CollectionError):
+    if isinstance(error, OSError):  # a CollectionError, or the folder is not there
         log.warning("%s", error)
         return answer(503, *DEFAULTS[503], {"Retry-After": "5"})
     if isinstance(error, CorruptCollectionError | ModelFileError):
@@ -68,10 +72,19 @@ def install(app: FastAPI) -> None:
     """Give every exception of a route the common shape."""
 
     async def handle(request: Request, error: Exception) -> JSONResponse:
-        return answer_to(error)
+        answered = answer_to(error)
+        if answered.status_code == 405:
+            answered.headers["Allow"] = ", ".join(_methods(app, request.scope))
+        return answered
 
     for kind in (HTTPException, RequestValidationError, FusehashError):
         app.add_exception_handler(kind, handle)
+
+
+def _methods(app: FastAPI, scope: Scope) -> list[str]:
+    """The methods of all routes at an address; Starlette names those of the first one only."""
+    scopes = [{**scope, "method": method} for method in METHODS]
+    return [s["method"] for s in scopes if any(route.matches(s)[0] is Match.FULL for route in app.router.routes)]
 
 
 def _sentence(errors: Any) -> str:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import time
-from dataclasses import dataclass, fields
+from collections import Counter
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, fields
 
 import anyio
 from starlette.datastructures import Headers, MutableHeaders
@@ -21,6 +23,7 @@ from fusehash.parameters import integer
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
 ANY_ADDRESS = "*"
+GRACE_SECONDS = 5.0  # before the rate of an upload counts
 SEARCH, ITEMS = "/api/search", "/api/items"
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
@@ -36,14 +39,27 @@ HEADERS = {
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds on what is read, computed and answered; together they bound the memory.
+    """Bounds on what is read, computed and answered; together they bound the memory and the time of a request.
 
     Parameters
     ----------
-    upload_bytes, upload_pixels, upload_seconds : int
-        Of an image; larger ones are refused before they are decoded, and slower ones while they arrive.
-    uploads, encoders, searches : int
-        Requests with a body, images that are encoded, and other searches at the same time.
+    upload_bytes, upload_pixels : int
+        Of an image; larger ones are refused before they are decoded.
+    upload_seconds, upload_rate : int
+        That a body may take in all, and bytes per second that must have arrived after the first 5 seconds.
+    uploads : int
+        Bodies of `upload_bytes` that may be on their way or waiting, half of them from one address. Bytes count, not
+        requests: slow uploads take no place from others.
+    encoders, searches : int
+        Images that are encoded, and other searches, at a time.
+    decoding_bytes : int
+        Memory for the images that are decoded at a time; one that needs more is decoded alone.
+    waiting : int
+        Searches, or other requests, that may wait for a thread; the next one is answered with 503.
+    connections : int
+        At a time. A new one takes the place of one that has not sent a request.
+    header_seconds, answer_seconds : int
+        Until the head of a request must be there, and until the client must have taken an answer.
     text_length, results : int
         Characters of a text query, and results per search or page.
     batch_items, batch_bytes : int
@@ -52,18 +68,24 @@ class Limits:
 
     upload_bytes: int = 10_000_000
     upload_pixels: int = 32_000_000
-    uploads: int = 8
     upload_seconds: int = 30
+    upload_rate: int = 20_000
+    uploads: int = 32
     encoders: int = 2
     searches: int = 2
+    decoding_bytes: int = 400_000_000
+    waiting: int = 200
+    connections: int = 512
+    header_seconds: int = 10
+    answer_seconds: int = 30
     text_length: int = 1_000
     results: int = 200
     batch_items: int = 100
     batch_bytes: int = 40_000_000
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            integer(1).check("Limits", field.name, getattr(self, field.name))
+        for limit in fields(self):
+            integer(1).check("Limits", limit.name, getattr(self, limit.name))
 
 
 @dataclass
@@ -74,14 +96,14 @@ class Guard:
     limits: Limits
     hosts: frozenset[str]
     token: str | None  # None: nobody may write
-    _uploads: int = 0
+    _held: Counter[str] = field(default_factory=Counter)  # bytes of bodies, by address
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self.app(scope, receive, send)
             return
-        started = False
+        started, body = False, None
 
         async def guarded_send(message: Message) -> None:
             nonlocal started
@@ -90,22 +112,21 @@ class Guard:
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers[name] = value
+                if scope["method"] == "POST" and (body is None or not body.is_complete):
+                    headers["Connection"] = "close"  # nobody will read the rest
             await send(message)
 
-        has_body = scope["method"] == "POST"
         try:
             headers = Headers(scope=scope)
             self._check_host(headers)
             self._check_writer(scope, headers)
-            limit = self._check_body(scope, headers) if has_body else 0
-            if has_body and self._uploads >= self.limits.uploads:
-                message = "Too many uploads are under way; try again in a moment."
-                raise ApiError(503, "busy", message, {"Retry-After": "2"})
-            self._uploads += has_body
-            try:
-                await self.app(scope, self._counted(receive, limit), guarded_send)
-            finally:
-                self._uploads -= has_body
+            if scope["method"] == "POST":
+                address = (scope.get("client") or ("",))[0]
+                body = Body(receive, self._check_body(scope, headers), self.limits, self._held, address)
+                with body:
+                    await self.app(scope, body, guarded_send)
+            else:
+                await self.app(scope, receive, guarded_send)
         except Exception as error:
             if started:
                 raise
@@ -146,25 +167,45 @@ class Guard:
             raise _too_large(limit)
         return limit
 
-    def _counted(self, receive: Receive, limit: int) -> Receive:
-        """Stop reading at the limit, whatever Content-Length was, and when the sender is too slow."""
-        deadline, seen = time.monotonic() + self.limits.upload_seconds, 0
 
-        async def counted() -> Message:
-            nonlocal seen
-            if not limit:
-                return await receive()
-            try:
-                with anyio.fail_after(max(0.0, deadline - time.monotonic())):
-                    message = await receive()
-            except TimeoutError:
-                raise ApiError(408, "too_slow", "The upload took too long.") from None
-            seen += len(message.get("body", b""))
-            if seen > limit:
-                raise _too_large(limit)
-            return message
+class Body(AbstractContextManager["Body"]):
+    """The body of a request: stops at the limit, whatever Content-Length was, and when the sender is too slow.
 
-        return counted
+    Until the end of the request its bytes count among those that the server holds for all addresses.
+    """
+
+    def __init__(self, receive: Receive, most: int, limits: Limits, held: Counter[str], address: str) -> None:
+        self._receive, self._most, self._limits, self._held, self._address = receive, most, limits, held, address
+        self._started, self._seen = time.monotonic(), 0
+        self.is_complete = False
+
+    def __exit__(self, *error: object) -> None:
+        self._held[self._address] -= self._seen
+        if not self._held[self._address]:
+            del self._held[self._address]
+
+    async def __call__(self) -> Message:
+        if self.is_complete:
+            return await self._receive()  # which tells whether the client is still there
+        seconds = min(self._limits.upload_seconds, GRACE_SECONDS + self._seen / self._limits.upload_rate)
+        try:
+            with anyio.fail_after(max(0.0, self._started + seconds - time.monotonic())):
+                message = await self._receive()
+        except TimeoutError:
+            raise ApiError(408, "too_slow", "The upload took too long.") from None
+        self._count(len(message.get("body", b"")))
+        self.is_complete = not message.get("more_body", False)
+        return message
+
+    def _count(self, size: int) -> None:
+        self._seen += size
+        self._held[self._address] += size
+        if self._seen > self._most:
+            raise _too_large(self._most)
+        room = self._limits.uploads * self._limits.upload_bytes
+        if self._held.total() > room or self._held[self._address] > max(room // 2, self._most):
+            message = "Too many uploads are under way; try again in a moment."
+            raise ApiError(503, "busy", message, {"Retry-After": "2"})
 
 
 def allowed_hosts(hosts: tuple[str, ...]) -> frozenset[str]:
@@ -188,4 +229,4 @@ def _host_name(host: str) -> str:
 
 
 def _too_large(limit: int) -> ApiError:
-    return ApiError(413, "too_large", f"At most {limit:,} bytes may be sent here.", {"Connection": "close"})
+    return ApiError(413, "too_large", f"At most {limit:,} bytes may be sent here.")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from fusehash.collection import Hit, Item, Report
+
+BASE64 = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 
 
 class ApiModel(BaseModel):
@@ -14,7 +18,11 @@ class ApiModel(BaseModel):
 
 
 class ErrorDetail(ApiModel):
-    code: str = Field(description="A word for programs.", examples=["not_found"])
+    code: str = Field(
+        description="A word for programs. Of 422, `invalid`: the request breaks this document; `unusable`: its content "
+        "does not suit the collection, such as an image that cannot be read, unknown words, or a key that exists.",
+        examples=["not_found"],
+    )
     message: str = Field(description="One sentence for people.")
 
 
@@ -140,17 +148,10 @@ class HealthAnswer(ApiModel):
 class NewItemRecord(ApiModel):
     """Something to add: an image, a text, or both."""
 
-    key: str = Field(min_length=1, max_length=500, description="A name that no other item has.")
+    key: str = Field(min_length=1, max_length=500, pattern=r"\S", description="A name that no other item has.")
     text: str | None = Field(default=None, max_length=20_000)
-    labels: list[str] = Field(default=[], max_length=100)
-    image: str | None = Field(default=None, description="The content of an image file in base64.")
-
-    @field_validator("labels")
-    @classmethod
-    def _short(cls, labels: list[str]) -> list[str]:
-        if any(len(label) > 200 for label in labels):
-            raise ValueError("a label may have at most 200 characters")
-        return labels
+    labels: list[Annotated[str, Field(max_length=200)]] = Field(default=[], max_length=100)
+    image: str | None = Field(default=None, min_length=4, pattern=BASE64, description="An image file in base64.")
 
 
 class AddRequest(ApiModel):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import contextlib
 import hashlib
 from http import HTTPStatus
@@ -20,6 +19,7 @@ from fusehash.app import records
 from fusehash.app.cache import AnswerCache, check_image
 from fusehash.app.errors import ApiError
 from fusehash.app.guard import Limits
+from fusehash.app.pools import Budget, Pool
 from fusehash.collection import Collection, Hits, Item, NewItem
 from fusehash.errors import DataError
 from fusehash.version import __version__
@@ -55,29 +55,53 @@ def _tagged(request: Request, content: bytes, media_type: str, cache: str) -> Re
     return Response(content, media_type=media_type, headers=headers)
 
 
-def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The errors of a route, for the OpenAPI document."""
-    documented = (*statuses, 500, 503)
-    return {status: {"model": records.ErrorAnswer, "description": HTTPStatus(status).phrase} for status in documented}
+def _answers(*statuses: int, **links: dict[str, str]) -> dict[int | str, dict[str, Any]]:
+    """The errors of a route, and where its answer leads, for the OpenAPI document.
+
+    A link is named after the operation that it leads to, up to an underscore, and says where its parameters are.
+    """
+    answers: dict[int | str, dict[str, Any]] = {
+        status: {"model": records.ErrorAnswer, "description": HTTPStatus(status).phrase}
+        for status in (*statuses, 500, 503)
+    }
+    named = {
+        name: {
+            "operationId": name.partition("_")[0],
+            "parameters": {parameter: f"$response.body#{where}" for parameter, where in parameters.items()},
+        }
+        for name, parameters in links.items()
+    }
+    return {200: {"links": named}, **answers} if links else answers
+
+
+def _links_to(id: str) -> dict[str, dict[str, str]]:
+    """Where the id of an item leads."""
+    return {"item": {"id": id}, "thumbnail": {"id": id}, "search_like": {"like": id}, "remove": {"id": id}}
 
 
 def reading(collection: Collection, limits: Limits, name: str, writable: bool) -> APIRouter:
     """Routes that search and read."""
     router = APIRouter(prefix="/api")
-    cache = AnswerCache(collection)
-    encoders = anyio.Semaphore(limits.encoders)
-    searches = anyio.CapacityLimiter(limits.searches)
+    overviews, counts = AnswerCache(collection, limits), AnswerCache(collection, limits)
+    searches, reads = Pool(limits.searches, limits.waiting), Pool(limits.searches, limits.waiting)
+    health_checks, encoders = Pool(1, limits.waiting), Pool(limits.encoders, limits.uploads)
+    slots, memory = anyio.Semaphore(limits.encoders), Budget(limits.decoding_bytes)
     k_query = Query(DEFAULT_RESULTS, ge=1, le=limits.results, description="How many results at most.")
     label_query = Query(None, min_length=1, max_length=200, description="Only items with this label.")
     rerank_query = Query(True, description="Order candidates by more than their codes.")
     id_path = Path(ge=1, le=MAX_ID)
     image_file = File(description="JPEG, PNG, GIF, WEBP, BMP or TIFF.")
     search_route: dict[str, Any] = {"tags": ["search"], "response_model": records.SearchAnswer}
-    jpeg = {**_errors(404, 422), 200: {"content": {"image/jpeg": {}}}, 304: {"description": "Not changed."}}
+    jpeg = {**_answers(404, 422), 200: {"content": {"image/jpeg": {}}}, 304: {"description": "Not changed."}}
+    from_hit = _links_to("/hits/0/item/id") | {"search_code": {"code": "/hits/0/code", "generation": "/generation"}}
 
-    @router.get("/search", **search_route, responses=_errors(404, 422), summary="Search by text, item or code")
+    @router.get(
+        "/search", **search_route, responses=_answers(400, 404, 422, **from_hit), summary="Search by text, item or code"
+    )
     async def search(
-        text: str | None = Query(None, min_length=1, max_length=limits.text_length, description="Words to look for."),
+        text: str | None = Query(
+            None, min_length=1, max_length=limits.text_length, pattern=r"\S", description="Words to look for."
+        ),
         like: int | None = Query(None, ge=1, le=MAX_ID, description="Id of an item; finds similar ones."),
         code: str | None = Query(
             None, pattern="^([0-9a-fA-F]{2}){1,128}$", description="A code of this collection in hexadecimal."
@@ -89,80 +113,96 @@ def reading(collection: Collection, limits: Limits, name: str, writable: bool) -
         label: str | None = label_query,
         rerank: bool = rerank_query,
     ) -> Response:
-        """Exactly one of `text`, `like` and `code`."""
+        """Exactly one of `text`, `like` and `code`; otherwise, status 400."""
         if sum(query is not None for query in (text, like, code)) != 1:
-            raise DataError("A search needs exactly one of text, like and code.")
+            raise ApiError(400, "bad_request", "A search needs exactly one of text, like and code.")
 
         def work() -> Response:
             source = None if like is None else existing(like)
             packed = None if code is None else bytes.fromhex(code)
             if packed is not None and 8 * len(packed) != (n_bits := collection.settings.n_bits):
-                raise ApiError(422, "invalid", f"A code of this collection has {n_bits // 4} hexadecimal digits.")
+                raise DataError(f"A code of this collection has {n_bits // 4} hexadecimal digits.")
             query: dict[str, Any] = {"text": text, "like": like, "code": packed, "generation": generation}
             return answered(collection.search(**query, k=k, label=label, rerank=rerank), source)
 
-        return await anyio.to_thread.run_sync(work, limiter=searches)
+        return await searches.run(work)
 
-    @router.post("/search", **search_route, responses=_errors(400, 403, 408, 413, 415, 422), summary="Search by image")
+    @router.post(
+        "/search",
+        **search_route,
+        responses=_answers(400, 403, 408, 413, 415, 422, **from_hit),
+        summary="Search by image",
+    )
     async def search_by_image(
         image: UploadFile = image_file, k: int = k_query, label: str | None = label_query, rerank: bool = rerank_query
     ) -> Response:
         """The image is not stored."""
-        data = await image.read(limits.upload_bytes + 1)
 
-        def work() -> Response:
-            check_image(data, limits)
+        def work(data: bytes) -> Response:
             return answered(collection.search(image=data, k=k, label=label, rerank=rerank), None)
 
-        async with encoders:
-            return await run_in_threadpool(work)
+        async with slots:
+            data = await image.read(limits.upload_bytes + 1)
+            async with memory.taking(await encoders.run(check_image, data, limits)):
+                return await encoders.run(work, data)
 
-    @router.get("/items", tags=["items"], responses=_errors(422), summary="Items in order of id")
-    def items(
+    @router.get(
+        "/items", tags=["items"], responses=_answers(422, **_links_to("/items/0/id")), summary="Items in order of id"
+    )
+    async def items(
         offset: int = Query(0, ge=0, le=MAX_ID),
         limit: int = Query(DEFAULT_RESULTS, ge=1, le=limits.results),
         label: str | None = label_query,
     ) -> records.ItemsAnswer:
-        total = len(collection) if label is None else collection.labels().get(label, 0)
-        listed = [records.ItemRecord.of(item) for item in collection.items(offset, limit, label)]
-        return records.ItemsAnswer(total=total, offset=offset, items=listed)
+        def work(total: int | None) -> records.ItemsAnswer:
+            listed = [records.ItemRecord.of(item) for item in collection.items(offset, limit, label)]
+            return records.ItemsAnswer(total=len(collection) if total is None else total, offset=offset, items=listed)
 
-    @router.get("/items/{id}", tags=["items"], responses=_errors(404, 422), summary="One item")
-    def item(id: int = id_path) -> records.ItemRecord:
-        return records.ItemRecord.of(existing(id))
+        total = None if label is None else (await counts.get(collection.labels)).get(label, 0)
+        return await reads.run(work, total)
+
+    @router.get("/items/{id}", tags=["items"], responses=_answers(404, 422, **_links_to("/id")), summary="One item")
+    async def item(id: int = id_path) -> records.ItemRecord:
+        return records.ItemRecord.of(await reads.run(existing, id))
 
     @router.get(
         "/items/{id}/thumbnail", tags=["items"], response_class=Response, responses=jpeg, summary="A small JPEG"
     )
-    def thumbnail(request: Request, id: int = id_path) -> Response:
-        content = collection.thumbnail(id)
+    async def thumbnail(request: Request, id: int = id_path) -> Response:
+        content = await reads.run(collection.thumbnail, id)
         if content is None:
             raise ApiError(404, "no_image", "There is no item with this id, or it has no image.")
         return _tagged(request, content, "image/jpeg", "private, max-age=300")
 
-    @router.get("/labels", tags=["collection"], responses=_errors(), summary="All labels")
-    def labels() -> records.LabelsAnswer:
-        listed = [records.LabelRecord(name=name, count=count) for name, count in collection.labels().items()]
-        return records.LabelsAnswer(labels=listed)
+    @router.get("/labels", tags=["collection"], responses=_answers(), summary="All labels")
+    async def labels() -> records.LabelsAnswer:
+        listed = (await counts.get(collection.labels)).items()
+        return records.LabelsAnswer(labels=[records.LabelRecord(name=name, count=count) for name, count in listed])
 
-    @router.get("/clusters", tags=["collection"], responses=_errors(), summary="Groups of similar items")
-    def clusters() -> records.ClustersAnswer:
-        return cache.get("clusters", grouped)
+    grouping = _answers(**_links_to("/clusters/0/examples/0/id"))
 
-    @router.get("/codes", tags=["collection"], responses=_errors(), summary="How the codes use their bits")
-    def codes() -> records.CodesAnswer:
-        return cache.get("codes", lambda: records.CodesAnswer(**collection.code_stats()))
+    @router.get("/clusters", tags=["collection"], responses=grouping, summary="Groups of similar items")
+    async def clusters() -> records.ClustersAnswer:
+        return await overviews.get(grouped)
 
-    @router.get("/stats", tags=["collection"], responses=_errors(), summary="What the collection holds")
-    def stats() -> records.StatsAnswer:
-        facts = {key: value for key, value in collection.stats().items() if key in records.StatsAnswer.model_fields}
+    @router.get("/codes", tags=["collection"], responses=_answers(), summary="How the codes use their bits")
+    async def codes() -> records.CodesAnswer:
+        return records.CodesAnswer(**await overviews.get(collection.code_stats))
+
+    @router.get("/stats", tags=["collection"], responses=_answers(), summary="What the collection holds")
+    async def stats() -> records.StatsAnswer:
+        known = await counts.get(collection.stats, seconds=1.0)
+        facts = {key: value for key, value in known.items() if key in records.StatsAnswer.model_fields}
         bounds = {key: getattr(limits, key) for key in records.LimitsRecord.model_fields}
         return records.StatsAnswer(**facts, name=name, writable=writable, limits=records.LimitsRecord(**bounds))
 
-    @router.get("/health", tags=["collection"], responses=_errors(), summary="Whether the server works")
-    def health() -> records.HealthAnswer:
-        collection.check()
-        return records.HealthAnswer(status="ok", version=__version__, items=len(collection))
+    @router.get("/health", tags=["collection"], responses=_answers(), summary="Whether the server works")
+    async def health() -> records.HealthAnswer:
+        def work() -> records.HealthAnswer:
+            collection.check()
+            return records.HealthAnswer(status="ok", version=__version__, items=len(collection))
+
+        return await health_checks.run(work)
 
     def existing(id: int) -> Item:
         try:
@@ -200,7 +240,9 @@ def writing(collection: Collection, limits: Limits) -> APIRouter:
     router = APIRouter(prefix="/api/items", tags=["writing"], dependencies=[bearer])
     lock = anyio.Lock()
 
-    @router.post("", responses=_errors(400, 401, 403, 408, 413, 415, 422), summary="Add items, all or none")
+    added = _answers(400, 401, 403, 408, 413, 415, 422, **_links_to("/ids/0"))
+
+    @router.post("", responses=added, summary="Add items, all or none")
     async def add(request: records.AddRequest) -> records.ReportAnswer:
         """An existing key is an error. The items are encoded with the current model."""
         if len(request.items) > limits.batch_items:
@@ -213,7 +255,7 @@ def writing(collection: Collection, limits: Limits) -> APIRouter:
         async with lock:
             return await run_in_threadpool(work)
 
-    @router.delete("/{id}", responses=_errors(401, 403, 404, 422), summary="Remove an item")
+    @router.delete("/{id}", responses=_answers(401, 403, 404, 422), summary="Remove an item")
     async def remove(id: int = Path(ge=1, le=MAX_ID)) -> records.ReportAnswer:
         def work() -> records.ReportAnswer:
             try:
@@ -227,10 +269,7 @@ def writing(collection: Collection, limits: Limits) -> APIRouter:
     def decoded(item: records.NewItemRecord) -> bytes | None:
         if item.image is None:
             return None
-        try:
-            data = base64.b64decode(item.image, validate=True)
-        except (binascii.Error, ValueError):
-            raise DataError(f"The image of {item.key!r} must be in base64. It is not.") from None
+        data = base64.b64decode(item.image)
         check_image(data, limits)
         return data
 

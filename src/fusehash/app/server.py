@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import logging
@@ -9,11 +10,14 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from fusehash.app.guard import ANY_ADDRESS, ip_address
+from fusehash.app.guard import ANY_ADDRESS, Limits, ip_address
 from fusehash.errors import DataError
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
+
+BACKLOG = 1024  # connections that the system keeps until they are accepted
+ACCEPTED_AT_ONCE = 64  # before the event loop turns to something else
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -27,7 +31,7 @@ def bind(host: str, port: int) -> socket.socket:
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
-        listening.listen(128)
+        listening.listen(BACKLOG)
     except OSError as error:
         listening.close()
         other = "; --port 0 takes a free one" if error.errno == errno.EADDRINUSE else ""
@@ -55,19 +59,28 @@ def address(listening: socket.socket, host: str) -> str:
     return f"http://{f'[{bare}]' if ':' in bare else bare}:{port}/"
 
 
-def serve(app: FastAPI, listening: socket.socket, ready: Callable[[], None]) -> None:
+def serve(app: FastAPI, listening: socket.socket, ready: Callable[[], None], limits: Limits | None = None) -> None:
     """Serve until Ctrl-C or SIGTERM; requests in progress are finished first."""
     import uvicorn
 
-    logging.getLogger("python_multipart").setLevel(logging.ERROR)  # the sender gets the error
+    from fusehash.app.connections import Connections, FewLines, protocol_for
+
+    connections = Connections(limits or Limits())
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
+            listening.listen(BACKLOG)
+            self.sweeping = asyncio.create_task(connections.sweep())
             ready()
 
     quiet: dict[str, Any] = {"log_level": "warning", "access_log": False, "server_header": False}
-    seconds: dict[str, Any] = {"timeout_keep_alive": 15, "timeout_graceful_shutdown": 10}
-    config = uvicorn.Config(app, **quiet, **seconds, proxy_headers=False, lifespan="off", ws="none")
+    bounds: dict[str, Any] = {"timeout_keep_alive": 15, "timeout_graceful_shutdown": 10, "backlog": ACCEPTED_AT_ONCE}
+    protocols: dict[str, Any] = {"http": protocol_for(connections), "ws": "none", "lifespan": "off"}
+    config = uvicorn.Config(app, **quiet, **bounds, **protocols, proxy_headers=False)
+    logging.getLogger("python_multipart").setLevel(logging.ERROR)  # the sender gets the error
+    few_lines = FewLines()
+    for name in ("asyncio", "fusehash.app", "uvicorn.error"):
+        logging.getLogger(name).addFilter(few_lines)
     with contextlib.suppress(KeyboardInterrupt):
         Server(config).run(sockets=[listening])

@@ -446,8 +446,9 @@ class Collection(AbstractContextManager["Collection"]):
         integer(1).check("Collection.clusters", "count", count)
         snapshot = self._now()
         ids = snapshot.index.ids
-        with self._items.reading() as database:
-            words = overview.words_of(snapshot.catalogue(database), ids)
+        with self._items.reading() as database:  # no longer than needed: searches wait for it
+            catalogue = snapshot.catalogue(database)
+        words = overview.words_of(catalogue, ids)
         return overview.clusters(words, ids, snapshot.index.get(ids), snapshot.state.n_bits, count)
 
     def code_stats(self) -> dict[str, Any]:

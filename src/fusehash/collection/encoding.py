@@ -351,8 +351,8 @@ class ItemEncoder:
         if not new:
             return
         contents = [content for content in new if content is not None]
-        rows = np.asarray(fitted.encoder.transform([new[content] for content in contents]))
-        problems = {contents[i]: problem for i, problem in fitted.encoder.problems_.items()}
+        rows, reasons = fitted.encoder.encode([new[content] for content in contents])
+        problems = {contents[i]: reason for i, reason in reasons.items()}
         self._features.put(fitted.fingerprint, contents, rows)
         for entry, _ in batch:
             if entry.image is not None and entry.image in problems:

@@ -134,11 +134,9 @@ class Snapshot:
         fitted = self.encoder(view) if view in model.view_names_ else None
         if fitted is None:
             raise DataError(f"This collection was made without {view}s, so it cannot be searched by {view}.")
-        with self._lock:  # an encoder reports problems in an attribute
-            row = np.asarray(fitted.encoder.transform([item]))
-            problem = fitted.encoder.problems_.get(0)
-        if problem is not None or not np.isfinite(row).all():
-            raise DataError(f"The query's {view} cannot be used: {problem or 'it has no features.'}")
+        row, problems = fitted.encoder.encode([item])  # without a lock: a large image takes long
+        if problems or not np.isfinite(row).all():
+            raise DataError(f"The query's {view} cannot be used: {problems.get(0, 'it has no features.')}")
         if must_know and view == "text" and not row.any():
             raise DataError(f"None of the words of the query occurs in this collection. Got {item!r}.")
         return model.project(row, view=view)[0]

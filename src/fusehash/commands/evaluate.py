@@ -92,8 +92,9 @@ def parse_k(text: str) -> int | None:
 def score_table(results: dict[str, EvaluationResult], *, title: str) -> Table:
     """Protocols and directions down, methods across: mean and standard deviation over seeds."""
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table("protocol", "query -> database", title=title, title_justify="left")
+    table = Table("protocol", "query -> database", title=Text(title), title_justify="left")
     for name in results:
         table.add_column(name, justify="right")
     previous = None
@@ -102,7 +103,7 @@ def score_table(results: dict[str, EvaluationResult], *, title: str) -> Table:
             table.add_section()
         cells = [_cell(result, score.protocol, score.direction) for result in results.values()]
         protocol = score.protocol if score.protocol != previous else ""
-        table.add_row(protocol, score.direction.replace("->", " -> "), *cells)
+        table.add_row(protocol, Text(score.direction.replace("->", " -> ")), *cells)
         previous = score.protocol
     return table
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fusehash.commands.terminal import complain
+from fusehash.commands.terminal import complain, printable
 from fusehash.errors import DataError
 from fusehash.extras import require
 
@@ -51,7 +51,8 @@ def serve(
             if writable and token_file is None:
                 complain(f"the token for writing is {token}")
             cache.warm_up(collection)
-            server.serve(app, listening, lambda: typer.echo(f"Serving {path} at {where} (Ctrl-C stops)"))
+            title = f"Serving {printable(str(path))} at {where} (Ctrl-C stops)"
+            server.serve(app, listening, lambda: typer.echo(title))
 
 
 def _token(path: Path | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,7 +13,8 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from typer.core import TyperGroup
 
 from fusehash.extras import require
@@ -30,6 +32,10 @@ COLORS = ("truecolor", "256")
 GAP = 2
 MIN_SIDE, MAX_SIDE = 8, 24
 OPAQUE = 128  # of 255; pixels below show the background of the terminal
+
+# Control characters, which a terminal obeys (but not tab and newline), characters that turn the direction of text, and
+# halves of characters, which cannot be printed.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class FusehashGroup(TyperGroup):
@@ -57,9 +63,22 @@ class FusehashGroup(TyperGroup):
             raise typer.Exit(1)
 
 
+def printable(text: str) -> str:
+    """Text from data as a terminal may show it: what would control the terminal is written as an escape."""
+    return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+class DataConsole(Console):
+    """A console that shows data: only its own styles reach the terminal."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+
 def complain(sentence: str) -> None:
     """Print one line to stderr."""
-    typer.echo(f"fusehash: {' '.join(sentence.split())}", err=True)
+    typer.echo(f"fusehash: {printable(' '.join(sentence.split()))}", err=True)
 
 
 def _show_warning(
@@ -71,12 +90,12 @@ def _show_warning(
     if issubclass(category, FusehashWarning):
         complain(f"warning: {message}")
     else:
-        typer.echo(warnings.formatwarning(message, category, filename, lineno, line), err=True, nl=False)
+        typer.echo(printable(warnings.formatwarning(message, category, filename, lineno, line)), err=True, nl=False)
 
 
 def stdout() -> Console:
     """The console for results; wide enough for tables if nobody sets a width."""
-    console = Console(highlight=False)
+    console = DataConsole(highlight=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = PLAIN_WIDTH
     return console
@@ -91,30 +110,32 @@ def say(*lines: str) -> None:
 
 def print_json(result: Any) -> None:
     """Print a result as JSON to stdout."""
-    typer.echo(json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False))
+    text = json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False)
+    typer.echo(_UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Iterable[Any]], console: Console | None = None) -> None:
     """Print a table, by default to stdout; without columns it has no head."""
-    from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(*columns, show_header=bool(columns))
     for row in rows:
-        table.add_row(*(escape(str(cell)) for cell in row))
+        table.add_row(*(Text(printable(str(cell))) for cell in row))
     (console or stdout()).print(table)
 
 
 @contextmanager
 def progress(title: str) -> Iterator[Callable[[int, int, str], None]]:
     """A callback(step, total, message) that draws a bar on stderr; without a terminal, a line every few seconds."""
-    console = Console(stderr=True)
+    console = DataConsole(stderr=True)
     if not console.is_terminal:
         yield _lines(title)
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"), TimeElapsedColumn())
+    texts = (TextColumn(text, markup=False) for text in ("{task.description}", "{task.fields[note]}"))
+    columns = (next(texts), BarColumn(), next(texts), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(title, total=None, note="")
         yield lambda step, total, message: bar.update(task, completed=step, total=total, note=message)
@@ -127,7 +148,7 @@ def _lines(title: str) -> Callable[[int, int, str], None]:
         nonlocal last
         if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
             last = time.monotonic()
-            typer.echo(f"{title}: {f'{step}/{total} ' if total else ''}{message}", err=True)
+            typer.echo(printable(f"{title}: {f'{step}/{total} ' if total else ''}{message}"), err=True)
 
     return report
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, TypeAlias
@@ -26,6 +27,7 @@ ENCODER_FILE = FileFormat("fusehash-encoder", 2, "encoder", checked_since=2)
 MAX_FEATURES = 1 << 24
 NOT_SAVED = ("n_jobs",)  # a parameter that does not change the features
 NOT_LEARNED = ("problems_",)  # describes the last call only
+_LOADING = threading.RLock()
 
 
 class Encoder(BaseEstimator, TransformerMixin, ABC):
@@ -104,6 +106,11 @@ class Encoder(BaseEstimator, TransformerMixin, ABC):
         ndarray of shape (n_items, n_features_), float32
             Rows of items that cannot be read are NaN; `problems_` says why.
         """
+        rows, self.problems_ = self.encode(items, progress)
+        return rows
+
+    def encode(self, items: Iterable[Any], progress: Progress | None = None) -> Batch:
+        """`transform` for several threads at once: returns rows and problems, and does not change the encoder."""
         self._check_fitted()
         listed = self._listed(items)
         self._loaded()  # before several threads need it
@@ -114,8 +121,7 @@ class Encoder(BaseEstimator, TransformerMixin, ABC):
             for position, reason in reasons.items():
                 rows[start + position] = np.nan
                 problems[start + position] = reason
-        self.problems_ = problems
-        return rows
+        return rows, problems
 
     @abstractmethod
     def _fit(self, items: Sequence[Any], progress: Progress) -> None:
@@ -150,7 +156,9 @@ class Encoder(BaseEstimator, TransformerMixin, ABC):
 
     def _loaded(self) -> Any:
         if not hasattr(self, "_runtime"):
-            self._runtime = self._load()
+            with _LOADING:
+                if not hasattr(self, "_runtime"):
+                    self._runtime = self._load()
         return self._runtime
 
     def _batch_rows(self) -> int:

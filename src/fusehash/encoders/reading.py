@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -21,6 +22,10 @@ ImageLike: TypeAlias = "str | Path | bytes | Image"
 FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF")
 # About 200 MB decoded. A few kilobytes of file can claim far more than that.
 MAX_PIXELS = 64_000_000
+# Bytes of memory per pixel while an image is decoded, turned and copied; libwebp holds three copies more.
+DECODING_BYTES, WEBP_DECODING_BYTES = 12, 20
+STRIP_PIXELS = 1 << 20
+MAX_SCANS = 100  # of a JPEG file, as in libtiff; each takes a pass over all pixels, and 50 bytes of the file
 ORIENTATION = 0x0112  # EXIF tag
 THUMBNAIL_QUALITY = 85
 
@@ -55,6 +60,8 @@ def open_image(source: ImageLike, *, max_pixels: int = MAX_PIXELS, side: int | N
         if file is None:
             return _decoded(source, name, max_pixels, None)
         with file, module.open(file, formats=FORMATS) as image:
+            if image.format == "JPEG":
+                _check_scans(file, name)
             return _decoded(image, name, max_pixels, side)
     except ImageError:
         raise
@@ -93,6 +100,18 @@ def _opened(source: Any) -> tuple[str, Any]:
     return name, BufferedReader(file)
 
 
+def _check_scans(file: Any, name: str) -> None:
+    """Raise if a JPEG file has more scans than any program writes."""
+    start, scans, before = file.tell(), 0, b""
+    file.seek(0)
+    while chunk := file.read(1 << 20):
+        scans += (before + chunk).count(b"\xff\xda")
+        before = chunk[-1:]
+    file.seek(start)
+    if scans > MAX_SCANS:
+        raise ImageError(f"{name} must have at most {MAX_SCANS} scans. It has {scans:,}.")
+
+
 def _decoded(image: Image, name: str, max_pixels: int, side: int | None) -> Image:
     width, height = image.size
     if width < 1 or height < 1:
@@ -126,33 +145,38 @@ def _upright(image: Image) -> Image:
 
 
 def _to_rgb(image: Image) -> Image:
+    """A copy as RGB, made strip by strip: whole copies with transparency or of floats would take gigabytes."""
     import PIL.Image
 
-    if image.mode.startswith(("I", "F")):
-        image = PIL.Image.fromarray(_to_bytes(np.asarray(image), whole=image.mode != "F"))
-    if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
-        image = image.convert("RGBA")
-        white = PIL.Image.new("RGBA", image.size, (255, 255, 255, 255))
-        image = PIL.Image.alpha_composite(white, image)
-    plain = image.convert("RGB")
-    if plain is image or plain.info:
-        plain = plain.copy()  # do not change the caller's image
-        plain.info.clear()  # no EXIF data that would turn it twice
-        plain.getexif().clear()
+    # Without EXIF data, which would turn it twice, and not filled: that would hold the interpreter's lock for long.
+    plain = PIL.Image.new("RGB", image.size, None)
+    rows = max(1, STRIP_PIXELS // image.width)
+    boxes = [(0, top, image.width, min(top + rows, image.height)) for top in range(0, image.height, rows)]
+    deep = image.mode.startswith(("I", "F"))
+    scale = _scale(image.mode, (float(_numbers(image.crop(box)).max()) for box in boxes)) if deep else 1.0
+    for box in boxes:
+        strip = image.crop(box)
+        if deep:
+            strip = PIL.Image.fromarray(np.floor(_numbers(strip) / scale * 255.0 + 0.5).astype(np.uint8))
+        elif strip.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in strip.info:
+            strip = strip.convert("RGBA")
+            strip = PIL.Image.alpha_composite(PIL.Image.new("RGBA", strip.size, (255, 255, 255, 255)), strip)
+        plain.paste(strip.convert("RGB"), box)
     return plain
 
 
-def _to_bytes(values: Any, *, whole: bool) -> Any:
-    """Deep gray values to 0..255. Files do not say their scale: take the smallest usual one that holds them all."""
-    # 16-bit files come as "I;16"; dividing by 257 maps 65,535 to 255.
-    numbers = np.nan_to_num(np.asarray(values, dtype=np.float64), nan=0.0, posinf=0.0, neginf=0.0).clip(0)
-    if values.dtype.itemsize == 2:
-        top = 65535.0
-    else:
-        largest = float(numbers.max())
-        scales = (255.0, 65535.0) if whole else (1.0, 255.0, 65535.0)
-        top = next((scale for scale in scales if largest <= scale), largest)
-    return np.floor(numbers / top * 255.0 + 0.5).astype(np.uint8)
+def _numbers(deep: Image) -> Any:
+    values = np.asarray(deep, dtype=np.float64)
+    return np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0).clip(0)
+
+
+def _scale(mode: str, maxima: Iterable[float]) -> float:
+    """What stands for white in deep gray values. Files do not say: the smallest usual scale that holds them all."""
+    if mode.startswith("I;16"):
+        return 65535.0
+    largest = max(maxima)
+    scales = (1.0, 255.0, 65535.0) if mode == "F" else (255.0, 65535.0)
+    return next((scale for scale in scales if largest <= scale), largest)
 
 
 def _reason(error: BaseException) -> str:

@@ -266,7 +266,8 @@ def rich_table(table: Table) -> RichTable:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    out = RichTable(title=table.title, title_justify="left", title_style="bold", header_style="bold", pad_edge=False)
+    title = Text(table.title)  # the name of a data set may look like markup
+    out = RichTable(title=title, title_justify="left", title_style="bold", header_style="bold", pad_edge=False)
     out.add_column("method", no_wrap=True)
     for b in table.bits:
         out.add_column(f"{b} bits", justify="right", no_wrap=True)
