@@ -277,7 +277,7 @@ def main() -> None:
             make(folder, options.items)
         measured = {name: measure(tree.absolute(), folder, options.seconds) for name, tree in trees.items()}
     result = {
-        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "items": options.items,
         "slow_connections": SLOW,
         "uploaders": UPLOADERS,

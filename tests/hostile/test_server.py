@@ -70,7 +70,7 @@ def trickle(client: socket.socket, piece: bytes = b"a") -> bytes:
             if not part:
                 return answer
             answer += part
-        except TimeoutError:  # noqa: PERF203
+        except TimeoutError:
             continue
         except ConnectionError:
             return answer
