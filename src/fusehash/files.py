@@ -402,9 +402,7 @@ def sync_folder(path: Path) -> None:
 def check_readable(path: Path, what: str) -> None:
     """Raise if a file does not exist or cannot be opened; safetensors does not tell one from the other."""
     try:
-        path.open("rb").close()
-    except FileNotFoundError:
-        raise ModelFileError(f"'{path}' must be {what}. There is no such file.") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ModelFileError(f"'{path}' must be {what}. It cannot be read: {reason}.") from error
+        trust.open_file(path, "It", ModelFileError).close()
+    except ModelFileError as error:
+        reason = "There is no such file." if isinstance(error.__cause__, FileNotFoundError) else error
+        raise ModelFileError(f"'{path}' must be {what}. {reason}") from error

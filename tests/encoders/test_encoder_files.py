@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import errno
+import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -147,6 +147,6 @@ def test_a_file_that_may_not_be_read_is_not_called_missing(made, tmp_path, monke
     def refused(*words, **options):  # root may read all files
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(Path, "open", refused)
-    with pytest.raises(ModelFileError, match="It cannot be read: Permission denied"):
+    monkeypatch.setattr(os, "open", refused)
+    with pytest.raises(ModelFileError, match="It could not be read: Permission denied"):
         encoders.load(tmp_path / "text.encoder")

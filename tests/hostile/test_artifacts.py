@@ -20,6 +20,7 @@ from fusehash import encoders, hashers
 from fusehash.errors import FusehashError, FusehashWarning, ModelFileError
 from fusehash.experiments.store import ResultStore
 from fusehash.files import CHECKSUM
+from fusehash.trust import TRUSTED_MODELS
 from hostile.scale import cases
 from sealing import parts, seal
 
@@ -186,6 +187,9 @@ def test_an_encoder_file_does_not_decide_what_is_downloaded(tmp_path: Path, monk
     encoders.save(encoder, tmp_path / "encoder")
     hub = ModuleType("huggingface_hub")
     monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+    with pytest.raises(ModelFileError, match="data may not choose"):
+        encoders.load(tmp_path / "encoder")
+    monkeypatch.setenv(TRUSTED_MODELS, "hf-hub:somebody/model")
     monkeypatch.setattr(hub, "try_to_load_from_cache", lambda model, file: None, raising=False)
     with pytest.raises(ModelFileError, match="must be on this machine"):
         encoders.load(tmp_path / "encoder")

@@ -26,13 +26,13 @@ OPENING = {
     "commands.terminal": "image", "datasets.arrays": "mat5", "datasets.folders": "photos",
     "encoders.onnx": "onnx", "encoders.reading": "image", "experiments.spec": "spec", "experiments.store": "results",
     "files": "model", "search.file": "index", "search.index": "index", "sqlite": "index", "streams.formats": "npy",
-    "trust": "npy",
+    "streams.zarr": "zarr", "trust": "npy",
 }  # fmt: skip
 # Modules that open only what fusehash or its packages brought along, what the user typed, or what they wrote before.
 TRUSTED = {
     "app.routes", "app.server", "commands.demo", "commands.serve", "datasets.emoji", "experiments.tables",
-    "numerics.compiled", "search.servers.address", "search.servers.milvus", "search.servers.postgres",
-    "streams.writers",
+    "numerics.compiled", "numerics.memory", "search.servers.address", "search.servers.milvus",
+    "search.servers.postgres", "streams.writers",
 }  # fmt: skip
 OPENS = (
     r"(?<!def )\bopen\(|read_bytes\(|read_text\(|np\.load\(|safe_open|loadmat|\.connect\(|from_file\("

@@ -78,10 +78,10 @@ def test_the_objective_never_rises(coupling):
 
 def test_pairs_are_fused_by_the_formula_of_the_unified_codes():
     model = hashers.make("jchr", n_bits=16, coupling=0.3, random_state=0).fit(VIEWS)
-    U = [model.project(VIEWS[name], view=name) for name in VIEWS]
-    assert np.allclose(model.project_fused(VIEWS), agreement(U, 0.3))
+    U = {name: model.project(VIEWS[name], view=name) for name in VIEWS}
+    assert np.allclose(model.project_fused(VIEWS), agreement(list(U.values()), 0.3))
     some = {name: VIEWS[name] for name in ("image", "text")}
-    assert np.allclose(model.project_fused(some), U[0] + U[1])  # not seen in every view: the plain sum
+    assert np.allclose(model.project_fused(some), U["image"] + U["text"])  # not seen in every view: the plain sum
 
 
 def test_a_coupling_of_zero_is_refused():
