@@ -90,14 +90,14 @@ class FileFormat:
         write_atomically(path, lambda file: file.write(data))
 
     @contextmanager
-    def reading(self, path: Path) -> Iterator[tuple[int, Content]]:
-        """The version of a file and its content, by name.
+    def reading(self, path: Path, *, follow_links: bool = True) -> Iterator[tuple[int, Content]]:
+        """The version of a file and its content, by name; use `follow_links=False` in a folder of data.
 
         Anything that goes wrong inside, also while the caller puts the content to use, is reported as a damaged file.
         """
         from safetensors import safe_open
 
-        check_readable(path, f"{_article(self.what)} {self.what} file")
+        check_readable(path, f"{_article(self.what)} {self.what} file", follow_links=follow_links)
         intact = f"'{path}' must be an intact fusehash {self.what}."
         try:
             _check_header(path)
@@ -399,10 +399,10 @@ def sync_folder(path: Path) -> None:
             os.close(handle)
 
 
-def check_readable(path: Path, what: str) -> None:
+def check_readable(path: Path, what: str, *, follow_links: bool = True) -> None:
     """Raise if a file does not exist or cannot be opened; safetensors does not tell one from the other."""
     try:
-        trust.open_file(path, "It", ModelFileError).close()
+        trust.open_file(path, "It", ModelFileError, follow_links=follow_links).close()
     except ModelFileError as error:
         reason = "There is no such file." if isinstance(error.__cause__, FileNotFoundError) else error
         raise ModelFileError(f"'{path}' must be {what}. {reason}") from error

@@ -207,15 +207,20 @@ def check_archive(source: Path | BinaryIO, subject: str, error: type[FusehashErr
 def check_hdf5(dataset: Any, subject: str = "", error: type[FusehashError] = DataError) -> None:
     """Raise unless an h5py dataset is in its own file, which can hold it, and needs no unusual filter."""
     subject = subject or f"The HDF5 dataset {dataset.name}"
-    layout = dataset.id.get_create_plist()  # before its shape is asked for, which may open other files
-    if layout.get_external_count() or layout.get_layout() not in (0, 1, 2):  # compact, contiguous, chunked
-        raise error(f"{subject} must be stored in its own file. It refers to others.")
-    filters = {layout.get_filter(i)[0] for i in range(layout.get_nfilters())}
+    try:
+        layout = dataset.id.get_create_plist()  # before its shape is asked for, which may open other files
+        if layout.get_external_count() or layout.get_layout() not in (0, 1, 2):  # compact, contiguous, chunked
+            raise error(f"{subject} must be stored in its own file. It refers to others.")
+        filters = {layout.get_filter(i)[0] for i in range(layout.get_nfilters())}
+        needed = math.prod(dataset.shape or ()) * dataset.dtype.itemsize
+        file_bytes = min(dataset.id.get_storage_size(), dataset.file.id.get_filesize())
+    except FusehashError:
+        raise
+    except Exception as cause:  # HDF5 has many words for damage
+        raise error(f"{subject} must be intact. It is damaged.") from cause
     if not filters <= HDF5_FILTERS:
         codes = ", ".join(map(str, sorted(filters - HDF5_FILTERS)))
         raise error(f"{subject} must be compressed by gzip, szip or lzf, or not at all. Got filter {codes}.")
-    needed = math.prod(dataset.shape or ()) * dataset.dtype.itemsize
-    file_bytes = min(dataset.id.get_storage_size(), dataset.file.id.get_filesize())
     check_size(subject, needed, file_bytes, error, compressed=bool(filters))
 
 

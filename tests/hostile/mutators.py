@@ -22,6 +22,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from fusehash.files import CHECKSUM, checksum_of
 from hostile.corpus import KINDS, Fifo, Link, Tree
 
 Bytes: TypeAlias = Callable[[bytes, Random], bytes]
@@ -493,8 +494,25 @@ def change_safetensors(data: bytes, rng: Random) -> bytes:
     return _safetensors(header, body)
 
 
+TENSOR_TYPES = {
+    "F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U64": "<u8",
+    "U32": "<u4", "U16": "<u2", "U8": "u1", "BOOL": "?",
+}  # fmt: skip
+
+
 def _safetensors(header: Any, body: bytes) -> bytes:
     """A file with this header; a checksum that fusehash wrote into it fits again."""
+    with contextlib.suppress(Exception):  # where the content makes no sense, no checksum fits
+        entries = header["__metadata__"]
+        arrays = {
+            name: np.frombuffer(body[slice(*tensor["data_offsets"])], TENSOR_TYPES[tensor["dtype"]]).reshape(
+                tensor["shape"]
+            )
+            for name, tensor in header.items()
+            if name != "__metadata__"
+        }
+        if CHECKSUM in entries:
+            entries[CHECKSUM] = checksum_of({key: entries[key] for key in entries if key != CHECKSUM}, arrays)
     text = dumps(header)
     return len(text).to_bytes(8, "little") + text + body
 

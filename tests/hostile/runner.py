@@ -120,14 +120,15 @@ class Worker:
 
     def __init__(self, samples: dict[str, list[corpus.Tree]], folder: Path) -> None:
         self.samples, self.case, self.temporary = samples, folder / "case", folder / "tmp"
-        for path in (self.case, self.temporary):
+        settings = folder / "settings"
+        for path in (self.case, self.temporary, settings):
             path.mkdir(parents=True)
-        os.environ["TMPDIR"] = str(self.temporary)
+        os.environ |= {"TMPDIR": str(self.temporary), "XDG_CONFIG_HOME": str(settings)}
         secrets = {f"secret.{kind}": b"secret" * 100 for kind in ("bin", *corpus.KINDS)}
         secrets |= {f"secret.{kind}": next(iter(trees[0].values())) for kind, trees in samples.items()}
         self.canary = verdict.Canary(folder / "canary", secrets)
         self.auditor = verdict.Auditor()
-        self.auditor.allow(self.case, self.temporary)
+        self.auditor.allow(self.case, self.temporary, settings)
         self.limited = False
         self.workshop = folder / "workshop"
         self.workshop.mkdir()

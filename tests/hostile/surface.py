@@ -19,6 +19,7 @@ from hostile.corpus import picture
 Use: TypeAlias = Callable[[Path, Random], None]
 USES: dict[str, Use] = {}
 COMMAND_SHARE = 0.05  # of the cases that go through the command line
+MAX_FITTED_BYTES = 1 << 16  # a larger file may hold more numbers, compressed, than can be learned from in 5 s
 WRITING_SHARE = 0.1  # of the cases that also change an index or a collection
 
 
@@ -35,7 +36,9 @@ class CommandError(Exception):
 
 def use(kind: str, path: Path, rng: Random) -> None:
     """Open a file and use it; raises what fusehash raises."""
-    if kind in COMMANDS and rng.random() < COMMAND_SHARE:
+    through_command = kind in COMMANDS and rng.random() < COMMAND_SHARE
+    is_large = path.is_file() and path.stat().st_size > MAX_FITTED_BYTES
+    if through_command and not (COMMANDS[kind] is _fit and is_large):
         run_command(COMMANDS[kind](path))
     else:
         USES[kind](path, rng)
@@ -135,8 +138,10 @@ def use_model(path: Path, rng: Random) -> None:
 
 @uses("encoder", "onnx_encoder")
 def use_encoder(path: Path, rng: Random) -> None:
-    from fusehash import encoders
+    from fusehash import encoders, trust
 
+    # The user has used these models before; those of a mutated file are others.
+    trust.confirm_models("onnx", {"path": path.with_name("model.onnx"), "tokenizer": path.with_name("tokenizer.json")})
     encoder = encoders.load(path)
     items = [picture(3), b"no picture"] if encoder.modality == "image" else ["a cat on a red thing", ""]
     encoder.transform(items)

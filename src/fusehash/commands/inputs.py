@@ -158,10 +158,14 @@ def load_npy(path: Path) -> Any:
 
     with trust.open_file(path, f"The file {path}") as file:
         shape, by_columns, dtype = read_npy_header(file, str(path))
-        if dtype.hasobject:
-            raise DataError(f"The file {path} must hold numbers. Got Python objects instead.")
+        if dtype.kind not in "biufcSU" or not dtype.itemsize:
+            what = "Python objects" if dtype.hasobject else dtype
+            raise DataError(f"The file {path} must hold numbers or words. Got {what} instead.")
         array = np.fromfile(file, dtype, math.prod(shape))
-    return array.reshape(shape, order="F" if by_columns else "C")
+    try:
+        return array.reshape(shape, order="F" if by_columns else "C")
+    except ValueError as error:  # no numbers, and still more of them than can be counted
+        raise DataError(f"The file {path} must hold numbers or words. It has the shape {shape}.") from error
 
 
 def parse_params(entries: Sequence[str] | None) -> dict[str, Any]:

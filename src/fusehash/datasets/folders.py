@@ -215,9 +215,9 @@ def _resolved(path: Path) -> Path:
 
 def _sidecar_text(image: Path) -> str | None:
     path = image.with_suffix(".txt")
-    if path.is_symlink() or not path.is_file():
-        return None
     try:
+        if path.is_symlink() or not path.is_file():
+            return None
         with path.open("rb") as file:
             return file.read(MAX_TEXT_BYTES).decode("utf-8-sig", "replace").strip() or None
     except OSError as error:

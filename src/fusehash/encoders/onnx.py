@@ -205,7 +205,10 @@ class OnnxTextEncoder(OnnxEncoder, TextEncoder):
 
     def _feed(self, texts: list[str]) -> dict[str, Any]:
         session, tokenizer = self._loaded()
-        encoded = tokenizer.encode_batch([text.encode("utf-8", "replace").decode() for text in texts])
+        try:
+            encoded = tokenizer.encode_batch([text.encode("utf-8", "replace").decode() for text in texts])
+        except Exception as error:  # the package raises nothing more special
+            raise DataError(f"'{self.tokenizer}' must be a tokenizer of any text. It is not: {error}.") from error
         columns = {
             "input_ids": [each.ids for each in encoded],
             "attention_mask": [each.attention_mask for each in encoded],

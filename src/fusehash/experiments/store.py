@@ -249,14 +249,13 @@ class ResultStore:
         facts = {name: value for name, value in vars(record).items() if name not in ("codes", "objective")}
         facts |= {"key": record.settings.key, "settings": asdict(record.settings)}
         name = record.settings.file_name
-        path = next(self.folder.glob(f"runs/*/{name}"), self._folder_of(record.settings.dataset) / name)
+        path = next(self._runs(name), self._folder_of(record.settings.dataset) / name)
         _write(path, RUN_FILE, facts, arrays)
 
     def get(self, settings: RunSettings) -> RunRecord | None:
         """The run with these settings, or None."""
-        in_format_1 = [f"{key[:2]}/{key}.safetensors" for key in (settings.key, settings.format_1_key)]
-        files = [*self.folder.glob(f"runs/*/{settings.file_name}"), *(self.folder / "runs" / n for n in in_format_1)]
-        record = next((self._run(file) for file in files if file.is_file()), None)
+        names = (settings.file_name, f"{settings.key}.safetensors", f"{settings.format_1_key}.safetensors")
+        record = next((self._run(file) for name in names for file in self._runs(name)), None)
         return record if record is not None and record.settings.key == settings.key else None
 
     def __iter__(self) -> Iterator[RunRecord]:
@@ -270,8 +269,15 @@ class ResultStore:
         return record if isinstance(record, RunRecord) else None
 
     def _run_files(self) -> list[Path]:
-        files = self.folder.glob("runs/*/*.safetensors")
+        files = self._runs("*.safetensors")
         return sorted(file for file in files if re.fullmatch("(.+-[0-9a-f]{8}|[0-9a-f]{64})", file.stem))
+
+    def _runs(self, name: str) -> Iterator[Path]:
+        """Files of a name in the folders of runs; what a link leads to does not belong to the store."""
+        runs = self.folder / "runs"
+        for folder in runs.iterdir() if runs.is_dir() and not runs.is_symlink() else ():
+            if folder.is_dir() and not folder.is_symlink():
+                yield from folder.glob(name)
 
     def _folder_of(self, fingerprint: str) -> Path:
         """The folder of the runs on a data set, named after it."""
@@ -297,7 +303,8 @@ class ResultStore:
 
     def datasets(self) -> list[DatasetRecord]:
         """Every data set, the last used first."""
-        files = sorted(self.folder.glob("datasets/*.safetensors"))
+        folder = self.folder / "datasets"
+        files = [] if folder.is_symlink() else sorted(folder.glob("*.safetensors"))
         records = (self._dataset(file.stem) for file in files if re.fullmatch("[0-9a-f]{64}", file.stem))
         return sorted((record for record in records if record is not None), key=lambda record: record.created)[::-1]
 
@@ -329,7 +336,7 @@ def _write(path: Path, kind: FileFormat, facts: dict[str, Any], arrays: Arrays) 
 
 
 def _read(path: Path, kind: FileFormat) -> RunRecord | DatasetRecord:
-    with kind.reading(path) as (written_as, content):
+    with kind.reading(path, follow_links=False) as (written_as, content):
         if written_as == 1:
             text, arrays = content.documents["facts"], content.arrays
         else:

@@ -35,6 +35,7 @@ from fusehash.views import check_shape
 
 PARQUET = (".parquet", ".pq")
 KEPT_BYTES = 2**28  # of decoded chunks
+MAX_DIMENSIONS = 32  # of an array; NumPy takes 64, older versions 32
 READ_BYTES = 2**30  # Linux reads at most 2 GiB at a time
 INDEX_COLUMN = "__index_level_"  # what pandas calls an index without a name
 
@@ -187,7 +188,7 @@ def read_npy_header(file: BinaryIO, name: str) -> tuple[tuple[int, ...], bool, n
         shape, by_columns, dtype = read(file)
     except Exception as error:  # a header is parsed as Python, in which anything can be wrong
         raise _unreadable(f"The file {name} must be an intact .npy file. It", error) from error
-    if not all(type(length) is int and 0 <= length < 2**63 for length in shape):
+    if len(shape) > MAX_DIMENSIONS or not all(type(length) is int and 0 <= length < 2**63 for length in shape):
         raise DataError(f"The file {name} must be an intact .npy file. It has the shape {shape}.")
     size, needed = os.fstat(file.fileno()).st_size, file.tell() + math.prod(shape) * dtype.itemsize
     if size < needed and not dtype.hasobject:
@@ -460,7 +461,8 @@ def _batches(files: list[Path], names: list[str], source: str) -> Iterator[Matri
     row, width, dtype = 0, 0, None
     for file in files:
         with _parquet_reader(file, names) as reader:
-            kinds = [reader.schema_arrow.field(name).type for name in names]
+            schema = reader.schema_arrow  # made again at every call
+            kinds = [schema.field(name).type for name in names]
             kinds = [kind.value_type if _is_list(kind) else kind for kind in kinds]
             dtype = dtype or np.result_type(*(kind.to_pandas_dtype() for kind in kinds))
             width = width or _width(reader, names)
