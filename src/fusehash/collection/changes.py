@@ -6,7 +6,7 @@ Everything before the transaction leaves nothing but caches: features, unused th
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -92,8 +92,14 @@ class Plan:
 class ItemChange:
     """One call that changes items, from entries to the transaction."""
 
-    def __init__(self, items: Database, settings: CollectionSettings, progress: Progress) -> None:
-        self.report = Report()
+    def __init__(
+        self,
+        items: Database,
+        settings: CollectionSettings,
+        progress: Progress,
+        in_memory: Callable[[CollectionState], Learned | None] = lambda state: None,
+    ) -> None:
+        self.report, self._in_memory = Report(), in_memory
         self.features = FeatureCache(items.path.parent / "features.db")
         self._folder, self._items, self._progress = items.path.parent, items, progress
         self._encoder = ItemEncoder(items, self.features, progress)
@@ -167,6 +173,8 @@ class ItemChange:
         return None
 
     def _load(self, state: CollectionState) -> Learned:
+        if (learned := self._in_memory(state)) is not None:
+            return learned
         encoders = {view: self._load_encoder(state, view) for view in state.encoder_names}
         checksum = state.checksums.get("model")
         return Learned(encoders, state.model, load_model(self._folder, state.model, checksum) if state.model else None)

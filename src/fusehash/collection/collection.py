@@ -13,7 +13,7 @@ import numpy as np
 
 from fusehash import bits, trust
 from fusehash.collection import overview, store
-from fusehash.collection.changes import Plan, lock_of
+from fusehash.collection.changes import Learned, Plan, lock_of
 from fusehash.collection.generations import Generation, GenerationChange
 from fusehash.collection.items import CollectionError, Entry, Hit, Hits, Item, Report, check_items, storable_text
 from fusehash.collection.searching import GoneError, Snapshot, WordScores
@@ -554,7 +554,8 @@ class Collection(AbstractContextManager["Collection"]):
         self._items.check_place()  # before a lock file is made in another folder
         with lock or self._writer:
             started = time.perf_counter()
-            change = GenerationChange(self._items, self._created_with, progress or (lambda *step: None))
+            report = progress or (lambda *step: None)
+            change = GenerationChange(self._items, self._created_with, report, self._learned)
             try:
                 yield change
             finally:
@@ -565,6 +566,11 @@ class Collection(AbstractContextManager["Collection"]):
             advice = self.stats()["advice"]
             if advice and advice not in change.report.notes:
                 change.report.notes.append(advice)
+
+    def _learned(self, state: CollectionState) -> Learned | None:
+        with suppress(GoneError):
+            return self._now().learned(state)
+        return None
 
     def _bytes(self) -> int:
         try:

@@ -40,6 +40,7 @@ from fusehash import bits
 from fusehash.bits import Codes
 from fusehash.collection import store
 from fusehash.collection.catalogue import Catalogue
+from fusehash.collection.changes import Learned
 from fusehash.collection.encoding import FittedEncoder, Floats32, encoder_file, load_encoder
 from fusehash.collection.items import Item
 from fusehash.collection.store import CollectionState
@@ -120,6 +121,14 @@ class Snapshot:
                 words = Words.read(catalogue.texts.items(), words)
                 self._loaded["words"] = catalogue.revision, words
             return words
+
+    def learned(self, state: CollectionState) -> Learned | None:
+        """Model and encoders of a state if they are those of this moment, which are read once."""
+        mine, theirs = ((each.model, each.encoder_names, each.checksums) for each in (self.state, state))
+        if not state.model or mine != theirs:
+            return None
+        encoders = {view: fitted for view in state.encoder_names if (fitted := self.encoder(view)) is not None}
+        return Learned(encoders, state.model, self.model)
 
     def successor(self, state: CollectionState, index: HammingIndex) -> Snapshot:
         """A later moment; what has not changed is not read again."""
