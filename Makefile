@@ -4,10 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 LOWEST := .venv-lowest
 JOBS ?= auto
+ATTACK_OUT ?= build/attack
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadscope --durations=10
 
-.PHONY: help demo test test-lowest test-all stress lint types check clean
+.PHONY: help demo test test-lowest test-all attack lint types check clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -52,8 +53,12 @@ test-lowest: $(LOWEST)/.installed  ## the same tests with the lowest versions th
 test-all: $(VENV)/.installed-torch  ## set up, PyTorch included, and run every test
 	$(PYTEST) $(PYTEST_ARGS)
 
-stress: $(VENV)/.installed-dev  ## the long property and crash tests
-	FUSEHASH_STRESS=1 $(PYTEST) $(PYTEST_ARGS)
+attack: $(VENV)/.installed-dev  ## hostile files, requests, processes and loss of power: the whole campaign (about an hour)
+	@mkdir -p $(ATTACK_OUT)
+	FUSEHASH_ATTACK=1 FUSEHASH_ATTACK_OUT=$(abspath $(ATTACK_OUT)) $(BIN)/python -m pytest -n $(JOBS) --durations=20 \
+	  tests/hostile tests/search/test_crash.py tests/search/test_damage.py tests/search/test_file.py \
+	  tests/search/test_properties.py tests/collection/test_crash.py tests/collection/test_damage.py \
+	  tests/collection/test_generations.py tests/app/test_schema.py tests/numerics/test_compiled.py $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed-dev  ## ruff
 	$(BIN)/ruff check .

@@ -21,8 +21,7 @@ from fusehash.collection import Collection
 from hostile.scale import ATTACK, cases
 
 TOKEN = "a-token-for-tests-only"
-STRESS = os.environ.get("FUSEHASH_STRESS") == "1"
-PER_OPERATION = 800 if STRESS else cases(120, 800)  # seven of twelve have parameters
+PER_OPERATION = cases(120, 800)  # seven of twelve have parameters
 STEPS = 10  # of one walk along the links
 HYPOTHESIS: dict[str, Any] = {
     "deadline": None,

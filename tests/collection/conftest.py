@@ -57,12 +57,6 @@ def fakes() -> Iterator[ModuleType]:
 
 
 @pytest.fixture(scope="session")
-def stress() -> bool:
-    """Whether the long tests are wanted: FUSEHASH_STRESS=1."""
-    return os.environ.get("FUSEHASH_STRESS") == "1"
-
-
-@pytest.fixture(scope="session")
 def draw() -> Draw:
     """`draw("red", 3)`: the third red picture, as PNG bytes."""
 

@@ -16,6 +16,7 @@ import pytest
 
 from fusehash.collection import Collection, CollectionError, CorruptCollectionError, NewItem
 from fusehash.errors import FusehashError
+from hostile.scale import cases
 
 HERE = Path(__file__).parent
 
@@ -77,13 +78,13 @@ def test_content_that_contradicts_itself(copy, statement):
         Collection.open(copy)
 
 
-def test_random_damage_gives_a_sentence_or_intact_codes(copy, tmp_path, stress):
+def test_random_damage_gives_a_sentence_or_intact_codes(copy, tmp_path):
     """Bytes anywhere in items.db: refused, or everything that is read is right."""
     whole, rng = (copy / "items.db").read_bytes(), np.random.default_rng(0)
     with Collection.open(copy) as collection:
         codes = {hit.id: hit.code for hit in collection.search("a red thing", k=40)}
     refused = 0
-    for _ in range(500 if stress else 40):
+    for _ in range(cases(40, 500)):
         damaged = bytearray(whole)
         start = int(rng.integers(0, len(whole)))
         damaged[start : start + 64] = rng.bytes(min(64, len(whole) - start))

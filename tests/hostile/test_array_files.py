@@ -33,7 +33,7 @@ ROWS = np.arange(40.0).reshape(20, 2)
 @pytest.mark.parametrize("kind", ["npz", "mat", "hdf5"])
 def test_a_damaged_file_is_loaded_or_refused_and_the_process_lives(kind: str, tmp_path: Path) -> None:
     pytest.importorskip("h5py")
-    command = [sys.executable, array_rounds.__file__, kind, "0", str(cases(400, 20_000)), str(tmp_path)]
+    command = [sys.executable, array_rounds.__file__, kind, "0", str(cases(400, 5000)), str(tmp_path)]
     worker = subprocess.run(command, capture_output=True, text=True, check=False)
     assert worker.returncode == 0, f"{worker.returncode}: {worker.stderr[-2000:]}"
     outcome = json.loads(worker.stdout)

@@ -109,7 +109,7 @@ def test_a_flipped_bit_changes_no_answer_in_silence(copy: Path) -> None:
 
 @pytest.mark.slow
 def test_many_flipped_bits_change_no_answer_in_silence(copy: Path) -> None:
-    assert check_flips(copy, cases(600, 20_000), seed=1)
+    assert check_flips(copy, cases(600, 6000), seed=1)
 
 
 def test_a_flipped_bit_in_the_feature_cache_gives_the_same_features_or_none(copy: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_flipped_bit_in_the_feature_cache_gives_the_same_features_or_none(copy
     nothing, expected = features()
     assert not nothing
     lost = 0
-    for where in flips(copy, cases(150, 5_000), seed=2, names="features.db"):
+    for where in flips(copy, cases(150, 2000), seed=2, names="features.db"):
         missing, matrix = features()
         there = [i for i, content in enumerate(contents) if content not in missing]
         np.testing.assert_array_equal(matrix[there], expected[there], err_msg=where)
@@ -147,7 +147,7 @@ def test_writing_after_a_flipped_bit_loses_nothing_in_silence(copy: Path) -> Non
 
     shutil.copytree(copy, copy.parent / "intact")
     expected = add_and_ask(copy.parent / "intact")
-    check_flips(copy, cases(100, 4_000), 3, add_and_ask, expected)
+    check_flips(copy, cases(100, 1000), 3, add_and_ask, expected)
 
 
 def forge(folder: Path, **columns: object) -> None:

@@ -148,7 +148,7 @@ def test_forks_while_other_threads_add_and_search_lose_nothing(tmp_path: Path) -
         print(sum(added))
         """,
         path,
-        cases(5, 300),
+        cases(5, 100),
     )
     with opened(path) as index:
         assert len(index) == int(added)
@@ -379,7 +379,7 @@ def test_opening_while_another_process_writes_is_never_a_false_alarm(tmp_path: P
     assert writer.stdout is not None
     try:
         writer.stdout.readline()
-        for number in range(cases(150 if not kills else 600, 5000)):
+        for number in range(cases(150 if not kills else 600, 2000)):
             if kills and number % 20 == 19:
                 writer.send_signal(signal.SIGKILL)
                 writer.communicate()

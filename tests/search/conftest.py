@@ -1,23 +1,14 @@
-"""Brute force to compare with, and how much of everything: a little in CI, ten times and more by `make stress`."""
+"""Brute force to compare with."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-STRESS = os.environ.get("FUSEHASH_STRESS") == "1"
-
 Found = tuple[np.ndarray, np.ndarray]
-
-
-@pytest.fixture(scope="session")
-def stress() -> bool:
-    """Whether `make stress` is running."""
-    return STRESS
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,7 @@ import pytest
 from fusehash.errors import CorruptIndexError
 from fusehash.search import HammingIndex, IndexFileError
 from fusehash.sqlite import log_size
+from hostile.scale import cases
 
 
 def random_codes(n: int, n_bits: int = 64, seed: int = 0) -> np.ndarray:
@@ -106,13 +107,13 @@ def interrupted(path: Path) -> None:
 
 
 @pytest.mark.parametrize("with_log", [False, True])
-def test_no_damaged_byte_goes_unnoticed(path: Path, with_log: bool, stress: bool) -> None:
+def test_no_damaged_byte_goes_unnoticed(path: Path, with_log: bool) -> None:
     interrupted(path)
     whole = content_of_copy(path)
     if not with_log:
         opened(path).close()
     original, rng = path.read_bytes(), np.random.default_rng(3)
-    spots = [*range(100), *rng.integers(0, len(original), 3000 if stress else 100).tolist()]
+    spots = [*range(100), *rng.integers(0, len(original), cases(100, 3000)).tolist()]
     noticed = 0
     for spot in spots:
         damaged = bytearray(original)

@@ -19,6 +19,7 @@ from numpy.testing import assert_array_equal
 from fusehash.errors import DataError, ParameterError
 from fusehash.search import HammingIndex, IndexFileError
 from fusehash.search import file as index_file
+from hostile.scale import cases
 
 
 def random_codes(n: int, n_bits: int = 64, seed: int = 0) -> np.ndarray:
@@ -146,7 +147,7 @@ STEPS = st.sampled_from(
 
 
 @settings(
-    max_examples=600 if os.environ.get("FUSEHASH_STRESS") == "1" else 25, deadline=None, database=None,
+    max_examples=cases(25, 600), deadline=None, database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )  # fmt: skip
 @given(steps=st.lists(st.tuples(STEPS, st.integers(0, 2**32)), max_size=25), room=st.sampled_from([64, 1 << 18]))

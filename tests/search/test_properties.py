@@ -1,12 +1,11 @@
 """For any width, codes, ids, k, removals and ties, results equal brute force, to the id.
 
-700 cases in `make test`, 4,000 in `make test-all`, 100,000 in `make stress`. The search is cut into tiny chunks, blocks
+700 cases in `make test`, 4,000 in `make test-all`, 12,000 in `make attack`. The search is cut into tiny chunks, blocks
 and stretches here, so that a few dozen codes cross every boundary that millions would.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,8 +17,9 @@ from numpy.testing import assert_array_equal
 
 from fusehash.search import HammingIndex
 from fusehash.search.engines import scan
+from hostile.scale import ATTACK
 
-SCALE = 30 if os.environ.get("FUSEHASH_STRESS") == "1" else 1
+SCALE = 3 if ATTACK else 1
 # Each width costs seconds of compilation on a fresh machine; the engine "numpy" takes all of them.
 FEW_WIDTHS = [16, 64, 128]
 # Every kind of layout: one word of each size, padded words, an even and an odd number of words, the widest.
@@ -28,7 +28,7 @@ ENGINES = ["scan", "scan", "scan", "numpy", "multi-index"]
 
 
 def cases(count: int) -> Callable[[Any], Any]:
-    """Settings for `count` cases, 30 times as many by `make stress`."""
+    """Settings for `count` cases, three times as many by `make attack`."""
     slow = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
     return settings(max_examples=count * SCALE, deadline=None, suppress_health_check=slow, database=None)
 

@@ -19,6 +19,7 @@ import servers
 from fusehash.errors import DataError, ParameterError
 from fusehash.search import HammingIndex, IndexServerError
 from fusehash.search.servers import address as addresses
+from hostile.scale import cases
 from killing import told_before_kill
 
 HERE = Path(__file__).parent
@@ -60,12 +61,12 @@ def assert_same(results: Any, expected: Any) -> None:
         pytest.param("milvus", 64, marks=pytest.mark.slow),
     ],
 )
-def test_random_operations_give_what_memory_gives(name: str, n_bits: int, stress: bool) -> None:
+def test_random_operations_give_what_memory_gives(name: str, n_bits: int) -> None:
     rng = np.random.default_rng(n_bits)
     index, memory = HammingIndex(n_bits, engine=servers.server(name).address()), HammingIndex(n_bits)
     pool = rng.integers(0, 256, (5, n_bits // 8), dtype=np.uint8)
     extremes = [-(2**63), 2**63 - 1, -1, 0] if name == "postgresql" else [1 - 2**63, 2**63 - 2, -1, 0]
-    for step in range(60 if stress else 8):
+    for step in range(cases(8, 60)):
         count = int(rng.integers(1, 40))
         codes = pool[rng.integers(0, 5, count)] ^ (rng.random((count, 1)) < 0.5).astype(np.uint8)
         here = memory.ids
