@@ -190,7 +190,8 @@ def check_archive(source: Path | BinaryIO, subject: str, error: type[FusehashErr
     ends = [*(member.header_offset for member in members), end][1:]
     for member, following in zip(members, ends, strict=True):
         name, path = member.filename[:80], PurePosixPath(member.filename)
-        if path.is_absolute() or ".." in path.parts or "\\" in name or stat.S_ISLNK(member.external_attr >> 16):
+        is_link = stat.S_ISLNK(member.external_attr >> 16)
+        if is_link or path.is_absolute() or ".." in path.parts or "\\" in member.filename:
             raise error(f"{subject} must hold files of its own. {name!r} leads out of it.")
         if member.flag_bits & 1 or member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise error(
@@ -211,17 +212,19 @@ def check_hdf5(dataset: Any, subject: str = "", error: type[FusehashError] = Dat
         layout = dataset.id.get_create_plist()  # before its shape is asked for, which may open other files
         if layout.get_external_count() or layout.get_layout() not in (0, 1, 2):  # compact, contiguous, chunked
             raise error(f"{subject} must be stored in its own file. It refers to others.")
-        filters = {layout.get_filter(i)[0] for i in range(layout.get_nfilters())}
+        listed = [layout.get_filter(i)[0] for i in range(layout.get_nfilters())]
+        chunk_bytes = math.prod(dataset.chunks or ()) * dataset.dtype.itemsize
         needed = math.prod(dataset.shape or ()) * dataset.dtype.itemsize
         file_bytes = min(dataset.id.get_storage_size(), dataset.file.id.get_filesize())
     except FusehashError:
         raise
     except Exception as cause:  # HDF5 has many words for damage
         raise error(f"{subject} must be intact. It is damaged.") from cause
-    if not filters <= HDF5_FILTERS:
-        codes = ", ".join(map(str, sorted(filters - HDF5_FILTERS)))
-        raise error(f"{subject} must be compressed by gzip, szip or lzf, or not at all. Got filter {codes}.")
-    check_size(subject, needed, file_bytes, error, compressed=bool(filters))
+    if not HDF5_FILTERS.issuperset(listed) or len(set(listed)) < len(listed):
+        codes = ", ".join(map(str, listed[:10]))
+        raise error(f"{subject} must be compressed once by gzip, szip or lzf, or not at all. Got the filters {codes}.")
+    check_size(subject, needed, file_bytes, error, compressed=bool(listed))
+    check_memory(f"A chunk of {subject}", chunk_bytes, file_bytes, error)
 
 
 def open_hdf5(group: Any, name: str, subject: str = "", error: type[FusehashError] = DataError) -> Any:

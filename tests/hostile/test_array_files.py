@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tracemalloc
 import zipfile
 import zlib
 from pathlib import Path
@@ -122,10 +123,17 @@ def hdf5(tmp_path: Path) -> Any:
         file.create_virtual_dataset("virtual", layout)
         file.create_dataset("absurd", (1 << 40, 2), "f8", chunks=(100, 2))
         file.create_dataset("scaled", data=ROWS.astype("i4"), scaleoffset=0)
+        file.create_dataset("chunk", data=ROWS, chunks=(5000, 5000), maxshape=(None, None), compression="gzip")
+        twice = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        twice.set_chunk((20, 2))
+        twice.set_deflate(1)
+        twice.set_deflate(9)
+        space = h5py.h5s.create_simple((20, 2))
+        h5py.h5d.create(file.id, b"twice", h5py.h5t.IEEE_F64LE, space, twice).write(space, space, ROWS)
     return h5py
 
 
-@pytest.mark.parametrize("name", ["external", "link", "soft", "virtual", "absurd", "scaled"])
+@pytest.mark.parametrize("name", ["external", "link", "soft", "virtual", "absurd", "scaled", "chunk", "twice"])
 def test_hdf5_stays_in_its_file(hdf5: Any, tmp_path: Path, name: str) -> None:
     with hdf5.File(tmp_path / "data.mat") as file:
         with pytest.raises(DataError, match=r"must be in its own file|must be stored in|must be compressed|claims"):
@@ -248,3 +256,22 @@ def test_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "data.npz")
     with pytest.raises(DataError, match="regular file"):
         open_arrays(tmp_path / "data.npz")
+
+
+def test_the_header_of_an_array_is_not_read_whole_if_it_is_long(tmp_path: Path) -> None:
+    head = b"\x93NUMPY\x02\x00" + (1 << 29).to_bytes(4, "little") + b" " * (1 << 24)
+    write_archive(tmp_path / "data.npz", {"image.npy": head, "text.npy": npy((2, 2), "<f8", bytes(32))}, 8)
+    tracemalloc.start()
+    with pytest.raises(DataError):
+        datasets.load(tmp_path / "data.npz")
+    assert tracemalloc.get_traced_memory()[1] < 1 << 22
+    tracemalloc.stop()
+
+
+def test_values_of_any_length_are_no_numbers(tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "data.mat", "w") as file:
+        file["text"] = ROWS
+        file.create_dataset("image", data=["a", "b"] * 10, dtype=h5py.string_dtype())
+    with pytest.raises(DataError):
+        datasets.load(tmp_path / "data.mat")

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -185,15 +183,9 @@ def test_an_encoder_file_does_not_decide_what_is_downloaded(tmp_path: Path, monk
     encoder = encoders.make("clip", modality="text", model="hf-hub:somebody/model")
     encoder.n_features_ = 512
     encoders.save(encoder, tmp_path / "encoder")
-    hub = ModuleType("huggingface_hub")
-    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
     with pytest.raises(ModelFileError, match="data may not choose"):
         encoders.load(tmp_path / "encoder")
     monkeypatch.setenv(TRUSTED_MODELS, "hf-hub:somebody/model")
-    monkeypatch.setattr(hub, "try_to_load_from_cache", lambda model, file: None, raising=False)
-    with pytest.raises(ModelFileError, match="must be on this machine"):
-        encoders.load(tmp_path / "encoder")
-    monkeypatch.setattr(hub, "try_to_load_from_cache", lambda model, file: f"/cache/{model}/{file}")
     assert encoders.load(tmp_path / "encoder").n_features_ == 512
 
 

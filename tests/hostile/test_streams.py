@@ -24,7 +24,7 @@ from fusehash.commands.inputs import load_npy
 from fusehash.datasets.folders import read_folder
 from fusehash.encoders.reading import ImageError, open_image
 from fusehash.errors import DataError
-from fusehash.streams import open_view
+from fusehash.streams import open_view, parquet
 
 X = np.arange(40.0, dtype=np.float32).reshape(10, 4) + 1
 OLD = {"zarr_format": 2, "shape": [10, 4], "chunks": [5, 4], "dtype": "<f4", "order": "C", "fill_value": 0}
@@ -423,3 +423,20 @@ def test_no_changed_byte_of_a_parquet_file_ends_in_a_foreign_error(tmp_path, opt
         path.write_bytes(whole[:position] + bytes([whole[position] ^ 0xFF]) + whole[position + 1 :])
         with contextlib.suppress(DataError):
             open_view(path)[:]
+
+
+def test_a_list_in_the_metadata_of_a_parquet_file_is_no_longer_than_the_file():
+    endless = b"\x19" + b"\xf1" + b"\xff" * 5 + b"\x01"  # a list of 2^41 truth values
+    with pytest.raises(ValueError, match="too long"):
+        parquet._struct(endless + bytes(100))
+    with pytest.raises(ValueError, match="too long"):
+        parquet._varint(b"\xff" * 100, 0)
+
+
+def test_filters_of_a_zarr_array_do_not_multiply_its_values(tmp_path, optional):
+    optional("zarr")
+    widening = {"id": "fixedscaleoffset", "offset": 0, "scale": 1, "dtype": "<f8", "astype": "|u1"}
+    bytes_again = {"id": "delta", "dtype": "|u1", "astype": "|u1"}
+    path = write_old(tmp_path / "x.zarr", lambda data: bytes(len(data) // 8), filters=[widening, bytes_again, widening])
+    with pytest.raises(DataError, match=r"could not be read|must have"):
+        open_view(path)[0:5]

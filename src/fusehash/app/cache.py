@@ -14,7 +14,7 @@ from fusehash.app.errors import ApiError
 from fusehash.app.guard import Limits
 from fusehash.app.pools import Pool
 from fusehash.collection import Collection, CollectionError
-from fusehash.encoders.reading import DECODING_BYTES, FORMATS, WEBP_DECODING_BYTES, ImageError
+from fusehash.encoders.reading import DECODING_BYTES, FORMATS, WEBP_DECODING_BYTES, ImageError, decoded_pixels
 from fusehash.errors import DataError, MissingPackageError
 
 
@@ -28,15 +28,15 @@ def check_image(data: bytes, limits: Limits) -> int:
         raise ImageError("The image must have content. It is empty.")
     try:
         with Image.open(BytesIO(data), formats=FORMATS) as image:
-            width, height = image.size
+            pixels = decoded_pixels(image)
             per_pixel = WEBP_DECODING_BYTES if image.format == "WEBP" else DECODING_BYTES
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        width, height, per_pixel = limits.upload_pixels, 2, DECODING_BYTES
+        pixels, per_pixel = 2 * limits.upload_pixels, DECODING_BYTES
     except Exception:  # decoders of damaged files raise nearly anything
         raise ImageError("The image must be a JPEG, PNG, GIF, WEBP, BMP or TIFF file. It is something else.") from None
-    if width * height > limits.upload_pixels:
+    if pixels > limits.upload_pixels:
         raise ImageError(f"The image must have at most {limits.upload_pixels:,} pixels. It claims to have more.")
-    return width * height * per_pixel
+    return pixels * per_pixel
 
 
 @dataclass
@@ -56,8 +56,8 @@ class AnswerCache:
 
     def _current(self, compute: Callable[[], Any], seconds: float) -> Any:
         revision, now, name = self.collection.revision, time.monotonic(), compute.__name__
-        known_revision, made, answer = self._answers.get(name, (None, now, None))
-        if known_revision != revision or now - made > seconds:
+        cached_revision, made, answer = self._answers.get(name, (None, now, None))
+        if cached_revision != revision or now - made > seconds:
             answer = compute()
             self._answers[name] = revision, now, answer
         return answer

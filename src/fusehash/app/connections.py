@@ -19,7 +19,7 @@ from fusehash.app.guard import Limits
 
 SWEEP_SECONDS = 1.0
 OTHER_FILES = 384  # that a server has open besides its connections: the collection, parts of uploads
-FEWEST_CONNECTIONS = 16
+MIN_CONNECTIONS = 16
 
 log = logging.getLogger("fusehash.app")
 
@@ -28,7 +28,7 @@ class Connections:
     """The open connections of one server, each address in order of arrival."""
 
     def __init__(self, limits: Limits) -> None:
-        self._limits, self._most = limits, min(limits.connections, max(FEWEST_CONNECTIONS, _max_files() - OTHER_FILES))
+        self._limits, self._most = limits, min(limits.connections, max(MIN_CONNECTIONS, _max_files() - OTHER_FILES))
         self._by_address: dict[str, dict[LimitedProtocol, None]] = {}
         self._count = 0
 
@@ -69,7 +69,7 @@ class Connections:
 
 
 class LimitedProtocol(H11Protocol):
-    """uvicorn's protocol, which tells `Connections` when a connection comes and goes and what it is doing."""
+    """uvicorn's protocol, which reports to `Connections` when a connection comes and goes and what it is doing."""
 
     open_connections: Connections  # of the server; see `protocol_for`
 

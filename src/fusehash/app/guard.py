@@ -49,7 +49,7 @@ class Limits:
         That a body may take in all, and bytes per second that must have arrived after the first 5 seconds.
     uploads : int
         Bodies of `upload_bytes` that may be on their way or waiting, half of them from one address. Bytes count, not
-        requests: slow uploads take no place from others.
+        requests: slow uploads take no place from others. Also how many images may wait to be encoded.
     encoders, searches : int
         Images that are encoded, and other searches, at a time.
     decoding_bytes : int
@@ -68,7 +68,7 @@ class Limits:
 
     upload_bytes: int = 10_000_000
     upload_pixels: int = 32_000_000
-    upload_seconds: int = 30
+    upload_seconds: int = 300
     upload_rate: int = 20_000
     uploads: int = 32
     encoders: int = 2
@@ -186,7 +186,7 @@ class Body(AbstractContextManager["Body"]):
 
     async def __call__(self) -> Message:
         if self.is_complete:
-            return await self._receive()  # which tells whether the client is still there
+            return await self._receive()  # which reports whether the client is still there
         seconds = min(self._limits.upload_seconds, GRACE_SECONDS + self._seen / self._limits.upload_rate)
         try:
             with anyio.fail_after(max(0.0, self._started + seconds - time.monotonic())):
@@ -202,7 +202,7 @@ class Body(AbstractContextManager["Body"]):
         self._held[self._address] += size
         if self._seen > self._most:
             raise _too_large(self._most)
-        room = self._limits.uploads * self._limits.upload_bytes
+        room = max(self._limits.uploads * self._limits.upload_bytes, self._most)
         if self._held.total() > room or self._held[self._address] > max(room // 2, self._most):
             message = "Too many uploads are under way; try again in a moment."
             raise ApiError(503, "busy", message, {"Retry-After": "2"})

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Pool:
-    """At most `threads` calls at work and `waiting` calls in line; the next one is told to come back."""
+    """At most `threads` calls at work and `waiting` calls in line; the next one is answered with 503."""
 
     def __init__(self, threads: int, waiting: int) -> None:
         self._limiter, self._most, self._inside = anyio.CapacityLimiter(threads), threads + waiting, 0

@@ -84,7 +84,7 @@ def reading(collection: Collection, limits: Limits, name: str, writable: bool) -
     router = APIRouter(prefix="/api")
     overviews, counts = AnswerCache(collection, limits), AnswerCache(collection, limits)
     searches, reads = Pool(limits.searches, limits.waiting), Pool(limits.searches, limits.waiting)
-    health_checks, encoders = Pool(1, limits.waiting), Pool(limits.encoders, limits.uploads)
+    health_checks = Pool(1, limits.waiting)
     slots, memory = anyio.Semaphore(limits.encoders), Budget(limits.decoding_bytes)
     k_query = Query(DEFAULT_RESULTS, ge=1, le=limits.results, description="How many results at most.")
     label_query = Query(None, min_length=1, max_length=200, description="Only items with this label.")
@@ -134,17 +134,25 @@ def reading(collection: Collection, limits: Limits, name: str, writable: bool) -
         summary="Search by image",
     )
     async def search_by_image(
-        image: UploadFile = image_file, k: int = k_query, label: str | None = label_query, rerank: bool = rerank_query
+        request: Request,
+        image: UploadFile = image_file,
+        k: int = k_query,
+        label: str | None = label_query,
+        rerank: bool = rerank_query,
     ) -> Response:
         """The image is not stored."""
 
         def work(data: bytes) -> Response:
             return answered(collection.search(image=data, k=k, label=label, rerank=rerank), None)
 
+        if slots.statistics().tasks_waiting >= limits.uploads:
+            raise ApiError(503, "busy", "Too many images are waiting; try again in a moment.", {"Retry-After": "2"})
         async with slots:
+            if await request.is_disconnected():
+                return Response(status_code=499)  # nobody reads it
             data = await image.read(limits.upload_bytes + 1)
-            async with memory.taking(await encoders.run(check_image, data, limits)):
-                return await encoders.run(work, data)
+            async with memory.taking(await run_in_threadpool(check_image, data, limits)):
+                return await run_in_threadpool(work, data)
 
     @router.get(
         "/items", tags=["items"], responses=_answers(422, **_links_to("/items/0/id")), summary="Items in order of id"
@@ -174,10 +182,11 @@ def reading(collection: Collection, limits: Limits, name: str, writable: bool) -
             raise ApiError(404, "no_image", "There is no item with this id, or it has no image.")
         return _tagged(request, content, "image/jpeg", "private, max-age=300")
 
-    @router.get("/labels", tags=["collection"], responses=_answers(), summary="All labels")
-    async def labels() -> records.LabelsAnswer:
-        listed = (await counts.get(collection.labels)).items()
-        return records.LabelsAnswer(labels=[records.LabelRecord(name=name, count=count) for name, count in listed])
+    @router.get(
+        "/labels", tags=["collection"], response_model=records.LabelsAnswer, responses=_answers(), summary="All labels"
+    )
+    async def labels() -> Response:
+        return Response(await counts.get(label_list), media_type="application/json")
 
     grouping = _answers(**_links_to("/clusters/0/examples/0/id"))
 
@@ -191,8 +200,8 @@ def reading(collection: Collection, limits: Limits, name: str, writable: bool) -
 
     @router.get("/stats", tags=["collection"], responses=_answers(), summary="What the collection holds")
     async def stats() -> records.StatsAnswer:
-        known = await counts.get(collection.stats, seconds=1.0)
-        facts = {key: value for key, value in known.items() if key in records.StatsAnswer.model_fields}
+        stats_now = await counts.get(collection.stats, seconds=1.0)
+        facts = {key: value for key, value in stats_now.items() if key in records.StatsAnswer.model_fields}
         bounds = {key: getattr(limits, key) for key in records.LimitsRecord.model_fields}
         return records.StatsAnswer(**facts, name=name, writable=writable, limits=records.LimitsRecord(**bounds))
 
@@ -220,6 +229,10 @@ def reading(collection: Collection, limits: Limits, name: str, writable: bool) -
             hits=[records.HitRecord.of(hit) for hit in hits],
         )
         return Response(answer.model_dump_json(), media_type="application/json")
+
+    def label_list() -> bytes:
+        listed = [records.LabelRecord(name=name, count=count) for name, count in collection.labels().items()]
+        return records.LabelsAnswer(labels=listed).model_dump_json().encode()
 
     def grouped() -> records.ClustersAnswer:
         groups = []

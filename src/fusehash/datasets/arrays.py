@@ -10,6 +10,7 @@ deep      XAll, IAll or images (picture features), YAll (text), LAll (labels), w
 
 from __future__ import annotations
 
+import io
 import math
 import zipfile
 from abc import ABC, abstractmethod
@@ -31,6 +32,7 @@ from fusehash.errors import DataError, FusehashError
 from fusehash.extras import require
 from fusehash.views import BLOCK_ROWS, to_dense
 
+HEADER_BYTES = 1 << 14  # of an array in an archive; NumPy refuses headers of more than 10,000
 LAYOUTS = "image, text, labels; or I_tr, T_tr, L_tr, I_te, T_te, L_te; or XAll (IAll, images), YAll, LAll"
 
 
@@ -94,7 +96,8 @@ class NpzFile(ArrayFile):
 
     def _header(self, archive: zipfile.ZipFile, key: str) -> tuple[tuple[int, ...], Any, int]:
         """Shape and type of an array, and the bytes of its header."""
-        with archive.open(f"{key}.npy") as stream:
+        with archive.open(f"{key}.npy") as member:
+            stream = io.BytesIO(member.read(HEADER_BYTES))
             is_first = np.lib.format.read_magic(stream) == (1, 0)
             header = np.lib.format.read_array_header_1_0 if is_first else np.lib.format.read_array_header_2_0
             shape, _, dtype = header(stream)
@@ -156,12 +159,17 @@ class Mat73File(ArrayFile):
         with self._open() as file:
             node = trust.open_hdf5(file, key, subject)
             if hasattr(node, "shape"):
-                return node[()].T
+                return self._numbers(node, subject).T
             values, rows, ends = (
-                trust.open_hdf5(node, part, subject)[()] if part in node else np.zeros(0, np.int64)
+                self._numbers(trust.open_hdf5(node, part, subject), subject) if part in node else np.zeros(0, np.int64)
                 for part in ("data", "ir", "jc")
             )
             return matlab.sparse_matrix(values, rows, ends, self.shapes[key])
+
+    def _numbers(self, dataset: Any, subject: str) -> Any:
+        if dataset.dtype.kind not in "biuf":  # values of any length could all be the same long one
+            raise DataError(f"{subject} must hold numbers. Got {dataset.dtype} instead.")
+        return dataset[()]
 
 
 def open_arrays(path: Path) -> ArrayFile:

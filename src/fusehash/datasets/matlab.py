@@ -113,7 +113,7 @@ def sparse_matrix(values: Any, rows: Any, ends: Any, shape: tuple[int, ...]) -> 
 def _numbers(content: bytes, at: int, order: str, n_logical: int = -1) -> tuple[Any, int]:
     """The numbers of the element at a position, and the position of the next element.
 
-    Logical values are bytes, whatever their type says; their number tells.
+    Logical values are bytes, whatever their type says; they are recognized by their number.
     """
     if at + 8 > len(content):
         raise ValueError("a variable in it is cut off")

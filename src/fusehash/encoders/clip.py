@@ -11,7 +11,7 @@ from fusehash.encoders.base import PretrainedEncoder, Single, unit_rows
 from fusehash.encoders.images import ImageEncoder
 from fusehash.encoders.reading import MAX_PIXELS
 from fusehash.encoders.texts import TextEncoder
-from fusehash.errors import DataError, ModelFileError, ParameterError
+from fusehash.errors import DataError, ParameterError
 from fusehash.extras import require
 from fusehash.parameters import Rule, optional, string
 
@@ -46,18 +46,6 @@ class ClipEncoder(PretrainedEncoder):
     pretrained: str | None
     device: str | None
     batch_size: int
-
-    def _check_state(self) -> None:
-        """A file does not decide what is downloaded: a model of the hub must be on this machine already."""
-        name = str(self.model)
-        if name.startswith("hf-hub:"):
-            hub = require("huggingface_hub", "The encoder 'clip'")
-            cached = hub.try_to_load_from_cache(name.removeprefix("hf-hub:").partition("@")[0], "open_clip_config.json")
-            if not isinstance(cached, str):
-                raise ModelFileError(
-                    f"The CLIP model {name} of an encoder file must be on this machine. It is not; if you trust it, "
-                    f"encoders.make('clip', modality='{self.modality}', model='{name}').fit([]) downloads it."
-                )
 
     def _load(self) -> Loaded:
         return load(self.model, self.pretrained, self.device)

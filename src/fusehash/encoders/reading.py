@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from io import BufferedReader, BytesIO
 from pathlib import Path
@@ -28,6 +29,7 @@ STRIP_PIXELS = 1 << 20
 MAX_SCANS = 100  # of a JPEG file, as in libtiff; each takes a pass over all pixels, and 50 bytes of the file
 ORIENTATION = 0x0112  # EXIF tag
 THUMBNAIL_QUALITY = 85
+_MARKER = re.compile(rb"\xff+([\x02-\xcf\xd8-\xfe])")  # of JPEG segments; not stuffed bytes, not restarts
 
 
 class ImageError(DataError):
@@ -60,7 +62,7 @@ def open_image(source: ImageLike, *, max_pixels: int = MAX_PIXELS, side: int | N
         if file is None:
             return _decoded(source, name, max_pixels, None)
         with file, module.open(file, formats=FORMATS) as image:
-            if image.format == "JPEG":
+            if image.format in ("JPEG", "MPO"):  # MPO: a JPEG file with an index of further images
                 _check_scans(file, name)
             return _decoded(image, name, max_pixels, side)
     except ImageError:
@@ -102,22 +104,40 @@ def _opened(source: Any) -> tuple[str, Any]:
 
 def _check_scans(file: Any, name: str) -> None:
     """Raise if a JPEG file has more scans than any program writes."""
-    start, scans, before = file.tell(), 0, b""
+    start = file.tell()
     file.seek(0)
-    while chunk := file.read(1 << 20):
-        scans += (before + chunk).count(b"\xff\xda")
-        before = chunk[-1:]
+    data = file.read()
     file.seek(start)
-    if scans > MAX_SCANS:
+    if data.count(b"\xff\xda") > MAX_SCANS and (scans := _n_scans(data)) > MAX_SCANS:
         raise ImageError(f"{name} must have at most {MAX_SCANS} scans. It has {scans:,}.")
+
+
+def _n_scans(data: bytes) -> int:
+    """The scans of a JPEG file up to the end of its image; a video may follow it."""
+    scans, position = 0, 0
+    while match := _MARKER.search(data, position):
+        position, marker = match.end(), match[1][0]
+        if marker == 0xD9:  # end of the image
+            break
+        scans += marker == 0xDA
+        if marker != 0xD8:  # all but the start of the image have a length
+            position += int.from_bytes(data[position : position + 2], "big")
+    return scans
+
+
+def decoded_pixels(image: Image) -> int:
+    """How many pixels are decoded; a tile of a TIFF file may be larger than the image."""
+    tags = getattr(image, "tag_v2", {})
+    width, length = (size if isinstance(size := tags.get(tag), int) else 0 for tag in (322, 323))
+    return max(image.width * image.height, width * length)
 
 
 def _decoded(image: Image, name: str, max_pixels: int, side: int | None) -> Image:
     width, height = image.size
     if width < 1 or height < 1:
         raise ImageError(f"{name} must have pixels. It is {width} x {height}.")
-    if width * height > max_pixels:
-        raise ImageError(f"{name} must have at most {max_pixels:,} pixels. It claims {width:,} x {height:,}.")
+    if decoded_pixels(image) > max_pixels:
+        raise ImageError(f"{name} must have at most {max_pixels:,} pixels. It claims {decoded_pixels(image):,}.")
     if side is not None:
         image.draft(None, (side, side))
     image.load()

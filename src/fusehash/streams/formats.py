@@ -189,7 +189,7 @@ def read_npy_header(file: BinaryIO, name: str) -> tuple[tuple[int, ...], bool, n
     except Exception as error:  # a header is parsed as Python, in which anything can be wrong
         raise _unreadable(f"The file {name} must be an intact .npy file. It", error) from error
     if len(shape) > MAX_DIMENSIONS or not all(type(length) is int and 0 <= length < 2**63 for length in shape):
-        raise DataError(f"The file {name} must be an intact .npy file. It has the shape {shape}.")
+        raise DataError(f"The file {name} must be an intact .npy file. It has the shape {repr(shape)[:80]}.")
     size, needed = os.fstat(file.fileno()).st_size, file.tell() + math.prod(shape) * dtype.itemsize
     if size < needed and not dtype.hasobject:
         raise DataError(f"The file {name} must have {needed} bytes for its shape {shape}. It ends after {size}.")

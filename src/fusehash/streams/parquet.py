@@ -95,6 +95,8 @@ def _value(data: bytes, position: int, kind: int, depth: int) -> tuple[Any, int]
         length, kind, position = data[position] >> 4, data[position] & 15, position + 1
         if length == 15:
             length, position = _varint(data, position)
+        if length > len(data) - position:
+            raise ValueError("a list in it is too long")
         values = []
         for _ in range(length):
             value, position = _value(data, position, kind, depth + 1)
@@ -122,3 +124,5 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
         if byte < 128:
             return value, position + 1
         shift += 7
+        if shift > 63:
+            raise ValueError("a number in it is too long")

@@ -60,8 +60,8 @@ class ZarrArray:
         except DataError:
             if self.path.exists():
                 raise
-            place = f"It is gone from {self.path}"
-            raise DataError(f"{self.source} must stay where it is while it is read. {place}.") from None
+            gone = f"It is gone from {self.path}"
+            raise DataError(f"{self.source} must stay where it is while it is read. {gone}.") from None
 
     def _read(self, rows: slice) -> Matrix:
         n_bytes = (rows.stop - rows.start) * self.shape[1] * self.dtype.itemsize
@@ -203,7 +203,9 @@ class _Zip:
             raise DataError(f"Members of a zarr zip file must be stored or deflated. {name} is not.")
         trust.check_memory(f"The member {name}", member.file_size, member.compress_size)
         with self._archive.open(member) as file:
-            yield file, member.file_size  # type: ignore[misc]
+            # A compressed member is read as a whole: to go back in it would mean to begin again.
+            content: Any = file if member.compress_type == zipfile.ZIP_STORED else io.BytesIO(file.read())
+            yield content, member.file_size
 
 
 # -- chunks ----------------------------------------------------------------------------------------------------------
@@ -247,11 +249,11 @@ def _old_chunk(source: str, document: dict[str, Any], shape: tuple[int, int], dt
     if compressor is not None:
         _check_name(source, "compressor", compressor["id"], trust.COMPRESSORS)
         steps.append(partial(_decompress, compressor["id"], max_bytes))
-    steps += [_filter(source, dict(entry)) for entry in reversed(filters)]
+    steps += [_filter(source, dict(entry), math.prod(shape)) for entry in reversed(filters)]
     return _Chunk(shape, dtype, document["order"] == "F", tuple(steps), max_bytes)
 
 
-def _filter(source: str, settings: dict[str, Any]) -> Step:
+def _filter(source: str, settings: dict[str, Any], n_values: int) -> Step:
     name = settings["id"]
     _check_name(source, "filter", name, trust.ZARR_FILTERS)
     for key in {"dtype", "astype"} & settings.keys():
@@ -260,7 +262,14 @@ def _filter(source: str, settings: dict[str, Any]) -> Step:
         _check_name(source, "elementsize", settings.get("elementsize", 4), (1, 2, 4, 8))
     if not all(isinstance(value, str | int | float) for value in settings.values()):
         raise DataError(f"{source} must have filters of simple settings. Got {name} with others.")
-    decode: Step = require("numcodecs.registry", PURPOSE).get_codec(settings).decode
+    codec = require("numcodecs.registry", PURPOSE).get_codec(settings)
+    n_bytes = n_values * np.dtype(codec.astype).itemsize if hasattr(codec, "astype") else None
+
+    def decode(data: Any) -> Any:
+        if n_bytes is not None and memoryview(data).nbytes != n_bytes:
+            raise ValueError(f"filter {name} must get {n_bytes:,} bytes")
+        return codec.decode(data)
+
     return decode
 
 
@@ -343,7 +352,7 @@ def _shard(source: str, settings: dict[str, Any], shape: tuple[int, int], dtype:
 def _check_name(source: str, what: str, name: Any, allowed: tuple[Any, ...]) -> None:
     if name not in allowed:
         expected = ", ".join(map(str, allowed))
-        raise DataError(f"{source} must have one of these as {what}: {expected}. Got {name!r} instead. {HINT}")
+        raise DataError(f"{source} must have one of these as {what}: {expected}. Got {repr(name)[:80]} instead. {HINT}")
 
 
 def _named(codec: Any) -> tuple[str, Any]:
@@ -352,7 +361,7 @@ def _named(codec: Any) -> tuple[str, Any]:
 
 def _sizes(source: str, shape: Any) -> tuple[int, int]:
     if not all(type(size) is int and 0 <= size < 2**63 for size in shape):
-        raise DataError(f"{source} must have whole numbers as shape. Got {shape!r} instead.")
+        raise DataError(f"{source} must have whole numbers as shape. Got {repr(shape)[:80]} instead.")
     return check_shape(source, shape)
 
 
@@ -420,7 +429,7 @@ def _lz4_size(data: bytes) -> int:
 
 
 def _zstd_size(data: bytes) -> int | None:
-    """The size of the content that a Zstandard frame tells in its first bytes, if it does (RFC 8878, 3.1.1.1)."""
+    """The size of the content that a Zstandard frame declares in its first bytes, if it does (RFC 8878, 3.1.1.1)."""
     magic, descriptor = struct.unpack_from("<IB", data)
     if magic != 0xFD2FB528:
         raise ValueError("it is no Zstandard frame")
