@@ -120,6 +120,8 @@ class FileFormat:
             yield version, Content(entries, arrays)
         except (ModelFileError, MissingPackageError):
             raise
+        except MemoryError as error:
+            raise ModelFileError(f"'{path}' could not be read: there is not enough memory.") from error
         except Exception as error:  # whatever a file that was made to do harm leads to
             raise ModelFileError(f"{intact} It is truncated, damaged or foreign.") from error
 
@@ -292,13 +294,16 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             if os.name == "nt":
                 file.close()  # an open file cannot be renamed there
             draft.replace(path)
-        sync_folder(path.parent)
     except OSError as error:
         draft.unlink(missing_ok=True)
         raise DataError(f"'{path}' could not be written ({error.strerror}); nothing was changed.") from error
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+    try:
+        sync_folder(path.parent)
+    except OSError as error:
+        raise DataError(f"'{path}' was written, but may not survive a loss of power ({error.strerror}).") from error
 
 
 def create_draft(path: Path) -> BinaryIO:
@@ -309,7 +314,7 @@ def create_draft(path: Path) -> BinaryIO:
     remove_stale_drafts(path)
     while True:
         file = path.with_name(f".{path.name}.{secrets.token_hex(6)}.draft").open("x+b")
-        try_lock(file.fileno())
+        _lock_draft(file.fileno())
         with suppress(FileNotFoundError):  # another process took it for stale before it was locked
             if os.path.samestat(os.fstat(file.fileno()), os.stat(file.name)):  # noqa: PTH116 (a name)
                 return file
@@ -325,12 +330,25 @@ def draft_folder(path: Path) -> Iterator[Path]:
     try:
         if os.name == "posix":
             handle = os.open(draft, os.O_RDONLY)
-            try_lock(handle)
+            _lock_draft(handle)
+            if not draft.is_dir():
+                raise FileNotFoundError(None, "another process removed its draft; try again")
         yield draft
     finally:
         shutil.rmtree(draft, ignore_errors=True)
         if handle is not None:
             os.close(handle)
+
+
+def _lock_draft(handle: int) -> None:
+    """Lock a new draft; a process that takes it for stale holds it only until it has removed it."""
+    if os.name == "nt":
+        try_lock(handle)
+        return
+    import fcntl
+
+    with suppress(OSError):  # a file system without locks
+        fcntl.flock(handle, fcntl.LOCK_EX)
 
 
 def remove_stale_drafts(path: Path) -> None:

@@ -292,7 +292,7 @@ def _fill_draft(draft: Path, kind: FileKind, fill: Callable[[sqlite3.Connection]
 
 
 def _check_no_log(path: Path, kind: FileKind) -> None:
-    """Refuse to create a file beside the log of another one, which SQLite would merge into it."""
+    """Refuse to create a file next to the log of another one, which SQLite would merge into it."""
     log, _, journal = _companions(path)
     for leftover in (log, journal):
         if _length(leftover) and not path.exists():  # else another process has just made it
@@ -303,7 +303,7 @@ def _check_no_log(path: Path, kind: FileKind) -> None:
 
 
 def _check_companions(path: Path, kind: FileKind) -> None:
-    """Refuse links beside a file, and a rollback journal: it may name any file for SQLite to delete."""
+    """Refuse links next to a file, and a rollback journal: it may name any file for SQLite to delete."""
     for companion in _companions(path):
         try:
             mode = companion.lstat().st_mode
@@ -319,7 +319,7 @@ def _check_companions(path: Path, kind: FileKind) -> None:
 
 
 def _companions(path: Path) -> list[Path]:
-    """The files that SQLite may make beside a file; beside the file itself if `path` is a link."""
+    """The files that SQLite may make next to a file; next to its target if `path` is a link."""
     path = path.resolve()
     return [path.with_name(path.name + suffix) for suffix in ("-wal", "-shm", "-journal")]
 
@@ -431,8 +431,8 @@ def _after_fork_in_parent() -> None:
 
 
 def _after_fork_in_child() -> None:
-    in_use = [*_crossing, *(database for database in _open_databases() if database.is_connected)]
-    for database in in_use:
+    connected = (database for database in _open_databases() if database.is_connected)
+    for database in dict.fromkeys([*_crossing, *connected]):
         database.leave_to_parent()
     for held in _files.values():
         if not held.inherited:
@@ -514,9 +514,9 @@ def _length(path: Path) -> int:
 
 
 def _explained(error: sqlite3.Error, path: Path, kind: FileKind, action: str, timeout: float) -> FusehashError:
-    if _is_about(error, "locked", "busy"):
+    if _is_about(error, "locked", "locking protocol", "busy"):
         reason = f"another process has been writing it for {timeout:g} s"
-    elif _is_about(error, "full", "disk I/O", "readonly", "unable to open"):
+    elif _is_about(error, "full", "disk I/O", "readonly", "unable to open", "interrupted", "access permission"):
         reason = str(error)
     else:
         return kind.corrupt(f"{kind.name(path)} is corrupt: {error}.")

@@ -201,8 +201,7 @@ class ItemChange:
     def _writing(self) -> Iterator[Connection]:
         """A transaction on the state that this change began with.
 
-        The lock of the writer ensures that, unless this process was forked during the change, or the folder is on a
-        file system without locks.
+        The writer lock ensures that, unless this process was forked during the change.
         """
         with self._items.writing() as database:
             if CollectionState.read(database) != self.state:

@@ -250,8 +250,9 @@ class Collection(AbstractContextManager["Collection"]):
         text = _changed(current.text, text_encoder, text_params)
         seed = current.random_state if random_state is None else random_state
         settings = CollectionSettings(current.n_bits if n_bits is None else n_bits, seed, image, text)
-        for encoder in (image, text):
-            trust.check_models(encoder.name, encoder.params, f"The collection {self.path}", CollectionError)
+        for encoder, params in ((image, image_params), (text, text_params)):
+            if params is None:  # from the collection, not from the caller
+                trust.check_models(encoder.name, encoder.params, f"The collection {self.path}", CollectionError)
         settings = settings.check("Collection.build_generation")
         with self._change(progress, self._building()) as change:
             writer = lock_of(self.path, "writer", BUILD_TIMEOUT)

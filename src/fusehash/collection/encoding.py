@@ -103,7 +103,9 @@ def file_checksum(path: Path) -> int:
 
 def check_file(path: Path, checksum: int | None) -> None:
     """Raise if a model or encoder is not the file that the collection has written."""
-    if file_checksum(path) != checksum and checksum is not None:
+    if checksum is None:
+        trust.open_file(path, f"The file {path}", CollectionError, follow_links=False).close()
+    elif file_checksum(path) != checksum:
         collection = f"The collection {path.parent}"
         raise CorruptCollectionError(f"{collection} is corrupt: {path.name} is damaged; a reindex makes it again.")
 
@@ -152,8 +154,12 @@ class FeatureCache:
     def keep_only(self, encoders: set[str]) -> None:
         """Delete the features of all other encoders."""
         marks = ", ".join("?" * len(encoders))
-        with contextlib.suppress(CollectionError), self._open().writing() as database:
-            database.execute(f"DELETE FROM feature WHERE encoder NOT IN ({marks})", tuple(encoders))
+        try:
+            with contextlib.suppress(CollectionError), self._open().writing() as database:
+                database.execute(f"DELETE FROM feature WHERE encoder NOT IN ({marks})", tuple(encoders))
+        except CorruptCollectionError:  # the change is committed, and this is a cache
+            with contextlib.suppress(CollectionError):
+                self._recreate()
 
     def close(self) -> None:
         if self._database is not None:
@@ -208,7 +214,10 @@ class FeatureCache:
                 database.execute("ALTER TABLE feature ADD COLUMN checksum INTEGER")
                 for (number,) in database.execute("SELECT number FROM feature").fetchall():
                     query = "SELECT encoder, content, row FROM feature WHERE number = ?"
-                    checksum = _feature_checksum(*database.execute(query, (number,)).fetchone())
+                    encoder, content, row = database.execute(query, (number,)).fetchone()
+                    if not (isinstance(content, bytes) and isinstance(row, bytes | None)):
+                        raise sqlite.DamageError("features are damaged")
+                    checksum = _feature_checksum(encoder, content, row)
                     database.execute("UPDATE feature SET checksum = ? WHERE number = ?", (checksum, number))
                 database.execute(f"PRAGMA user_version = {FEATURES.format}")
 
@@ -245,7 +254,7 @@ class ItemEncoder:
         name = fingerprint(view, settings.name, settings.params, *(content for content, _ in sources))
         path = encoder_file(self._folder, view, name)
         trust.check_models(settings.name, settings.params, f"The collection {self._folder}", CollectionError)
-        if path.exists():
+        if path.exists() and not path.is_symlink():
             with contextlib.suppress(FusehashError):  # a damaged file is made again
                 return FittedEncoder(name, encoders.load(path), len(sources))
         self._progress(0, 1, f"learning {view} features")

@@ -192,7 +192,8 @@ def _read_codes(database: Connection, state: CollectionState) -> dict[int, KeptC
     rows = store.kept_rows(database, state)
     codes = {id: KeptCode(content, code, bool(trained)) for id, content, code, trained in rows}
     pairs = [(id, row.code) for id, row in codes.items() if isinstance(row.code, bytes)]
-    is_whole = len(pairs) == state.codes and all(len(code) == state.n_bits // 8 for _, code in pairs)
+    is_whole = all(isinstance(row.code, bytes | None) for row in codes.values()) and len(pairs) == state.codes
+    is_whole = is_whole and all(len(code) == state.n_bits // 8 for _, code in pairs)
     if not is_whole or (store.digest_of(pairs), store.kept_digest(rows)) != (state.digest, state.kept_digest):
         number = state.generation
         raise DamageError(f"codes of generation {number} are missing or damaged; the current generation is intact")

@@ -173,6 +173,8 @@ class Snapshot:
         return ids[order], distances[order], scores[order], codes[order]
 
     def _load(self, part: str, path: Path, load: Callable[[], Any]) -> Any:
+        if part in self._loaded:
+            return self._loaded[part]
         with self._lock:
             if part not in self._loaded:
                 try:

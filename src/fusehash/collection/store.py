@@ -320,7 +320,7 @@ class CollectionState:
 
 def check(database: Connection, settings: CollectionSettings) -> None:
     """Raise if the file holds anything but the tables of a collection, or does not belong to collection.json."""
-    query = "SELECT sql FROM sqlite_master WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+    query = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND name <> 'sqlite_sequence'"
     tables = {sql for (sql,) in database.execute(query)}
     schema = {*_OTHER_TABLES, *(_TABLES if is_checked(database) else _FORMAT_1_TABLES)}
     if tables not in (schema, {*schema, *GENERATION_TABLES}):
@@ -351,11 +351,14 @@ def upgrade(
         rows = read_rows(database)
         database.execute("ALTER TABLE item ADD COLUMN checksum INTEGER")
         database.executemany("UPDATE item SET checksum = ? WHERE id = ?", ((row[-1], row[0]) for row in rows))
-        database.execute("ALTER TABLE thumbnail ADD COLUMN checksum INTEGER")
+        checksums = []
         for (image,) in database.execute("SELECT image FROM thumbnail").fetchall():
-            row = database.execute("SELECT image, width, height, jpeg FROM thumbnail WHERE image = ?", (image,))
-            values = (thumbnail_checksum(*row.fetchone()), image)
-            database.execute("UPDATE thumbnail SET checksum = ? WHERE image = ?", values)
+            thumbnail = read_thumbnail(database, image)
+            if thumbnail is None:
+                raise DamageError("a thumbnail is damaged")
+            checksums.append((thumbnail_checksum(image, *thumbnail), image))
+        database.execute("ALTER TABLE thumbnail ADD COLUMN checksum INTEGER")
+        database.executemany("UPDATE thumbnail SET checksum = ? WHERE image = ?", checksums)
         database.execute("DROP TABLE label")  # Catalogue has them
         (highest_id,) = database.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'item'").fetchone()
         totals = Totals(highest_id=highest_id or 0).changed([], rows)

@@ -92,7 +92,7 @@ def train(
     rows = [np.ascontiguousarray(matrix).data.cast("B") for matrix in usable.values()]
     name = fingerprint("fusehash", settings.n_bits, settings.random_state, list(usable), made_from, *rows)
     path = model_file(folder, name)
-    if path.exists():
+    if path.exists() and not path.is_symlink():
         with contextlib.suppress(FusehashError):  # a damaged file is made again
             return name, hashers.load(path)
     progress(0, 1, "learning codes")

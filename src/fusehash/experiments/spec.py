@@ -29,7 +29,7 @@ from fusehash.datasets import load, make_paired
 from fusehash.errors import DataError
 from fusehash.evaluation import PROTOCOLS
 from fusehash.evaluation.ranking import TIES
-from fusehash.experiments.store import NOT_SETTINGS, DatasetRecord, RunSettings
+from fusehash.experiments.store import NOT_SETTINGS, DatasetRecord, RunSettings, canonical_json
 from fusehash.extras import require
 from fusehash.parameters import MAX_BITS, Rule, integer, multiple_of
 
@@ -242,6 +242,7 @@ def _sweep(entry: Any, name: str) -> list[Series]:
         for value in _list(values, f"values of {group}", name):
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise DataError(f"Values of the swept '{group}' in {name} must be numbers. Got {value!r} instead.")
+            _check_params(method, {param: value}, name)
             label = f"{hashers.info(method).title}, {group} = {value:g}"
             points.append(Series(label, method, {**params, param: value}, str(group), float(value), bits=bits))
     return points
@@ -274,6 +275,10 @@ def _check_params(method: str, params: Any, name: str) -> None:
     for param in _mapping(params, [*allowed, *cls.REMOVED], what):
         if param in cls.REMOVED:
             raise DataError(f"{what} has no key {param!r} any more: {cls.REMOVED[param]}.")
+    try:
+        canonical_json(params)
+    except ValueError as error:
+        raise DataError(f"{what} must be finite numbers, text or lists of them. Got {params!r} instead.") from error
 
 
 def _bits(values: Any, name: str) -> tuple[int, ...]:

@@ -235,6 +235,9 @@ class ResultStore:
         self.folder = Path(folder)
         if self.folder.exists() and not self.folder.is_dir():
             raise DataError(f"The folder of results must be a folder. '{folder}' is a file.")
+        for name in ("runs", "datasets"):
+            if (self.folder / name).is_symlink():
+                raise DataError(f"'{self.folder / name}' must be a folder of its own. It is a link.")
         self._damaged: set[Path] = set()
         self._subfolders: dict[str, str] = {}
 
@@ -250,6 +253,8 @@ class ResultStore:
         facts |= {"key": record.settings.key, "settings": asdict(record.settings)}
         name = record.settings.file_name
         path = next(self._runs(name), self._folder_of(record.settings.dataset) / name)
+        if path.parent.is_symlink():
+            raise DataError(f"'{path.parent}' must be a folder of its own. It is a link.")
         _write(path, RUN_FILE, facts, arrays)
 
     def get(self, settings: RunSettings) -> RunRecord | None:
@@ -275,7 +280,7 @@ class ResultStore:
     def _runs(self, name: str) -> Iterator[Path]:
         """Files of a name in the folders of runs; what a link leads to does not belong to the store."""
         runs = self.folder / "runs"
-        for folder in runs.iterdir() if runs.is_dir() and not runs.is_symlink() else ():
+        for folder in runs.iterdir() if runs.is_dir() else ():
             if folder.is_dir() and not folder.is_symlink():
                 yield from folder.glob(name)
 
@@ -303,8 +308,7 @@ class ResultStore:
 
     def datasets(self) -> list[DatasetRecord]:
         """Every data set, the last used first."""
-        folder = self.folder / "datasets"
-        files = [] if folder.is_symlink() else sorted(folder.glob("*.safetensors"))
+        files = sorted((self.folder / "datasets").glob("*.safetensors"))
         records = (self._dataset(file.stem) for file in files if re.fullmatch("[0-9a-f]{64}", file.stem))
         return sorted((record for record in records if record is not None), key=lambda record: record.created)[::-1]
 
@@ -318,15 +322,17 @@ class ResultStore:
         return record if isinstance(record, DatasetRecord) else None
 
     def _dataset_file(self, fingerprint: str) -> Path:
+        if not re.fullmatch(r"\w+", fingerprint):
+            raise DataError(f"The fingerprint of a data set must be letters and digits. Got {fingerprint[:80]!r}.")
         return self.folder / "datasets" / f"{fingerprint}.safetensors"
 
     def _read(self, path: Path, kind: FileFormat) -> RunRecord | DatasetRecord | None:
         try:
             return _read(path, kind) if path.is_file() else None
-        except ModelFileError:
+        except ModelFileError as error:
             if path not in self._damaged:
                 self._damaged.add(path)
-                warn(f"{path} is damaged or foreign and counts as missing; you can delete it.")
+                warn(f"{error} It counts as missing.")
             return None
 
 
@@ -364,8 +370,7 @@ def _read(path: Path, kind: FileFormat) -> RunRecord | DatasetRecord:
 
 def _checked_run(record: RunRecord) -> RunRecord:
     """Raise unless the codes of a run that was read can be compared."""
-    if not re.fullmatch("[0-9a-f]{64}", record.settings.key):  # which an unknown method or setting does not have
-        raise ValueError("not the settings of a run")
+    _ = record.settings.key  # raises for an unknown method, and for values that JSON cannot hold
     for codes in record.codes.values():
         bits.check_codes(codes, record.settings.n_bits)
     return record

@@ -114,9 +114,10 @@ def _check_private(folder: str, source: str) -> None:
     """Raise OSError if somebody else can write to a folder who could not change the source either."""
     if os.name != "posix":
         return
-    there = os.stat(folder)  # noqa: PTH116 (also what numba writes)
+    status = os.stat(folder)  # noqa: PTH116 (also what numba writes)
+    by_group = status.st_mode & stat.S_IWGRP and status.st_gid not in (0, os.getgid())
     trusted = {0, os.getuid(), os.stat(source).st_uid if os.path.exists(source) else 0}  # noqa: PTH110, PTH116
-    if there.st_mode & stat.S_IWOTH or there.st_uid not in trusted:
+    if by_group or status.st_mode & stat.S_IWOTH or status.st_uid not in trusted:
         raise OSError(f"other users can write to {folder}")
 
 

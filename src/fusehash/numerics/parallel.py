@@ -56,20 +56,28 @@ class _OneBlasThread:
 
     def __enter__(self) -> None:
         with self.lock:
-            self.n_inside += 1
             for library in _blas(len(sys.modules)):
                 if library.filepath not in self.before:  # nobody is inside, or it was loaded since
                     self.before[library.filepath] = library, library.get_num_threads()
                     _set_threads(library, 1)
+            self.n_inside += 1
+            _here.n_inside = getattr(_here, "n_inside", 0) + 1
 
     def __exit__(self, *error: object) -> None:
         with self.lock:
             self.n_inside -= 1
+            _here.n_inside -= 1
             while self.before and self.n_inside == 0:
                 _set_threads(*self.before.popitem()[1])
 
+    def forget_other_threads(self) -> None:
+        """In a forked child, where they do not exist; the last block of this thread restores what was before."""
+        self.lock, self.n_inside = threading.Lock(), getattr(_here, "n_inside", 0)
+
 
 _one_blas_thread = _OneBlasThread()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_one_blas_thread.forget_other_threads)
 
 
 def one_blas_thread() -> _OneBlasThread:

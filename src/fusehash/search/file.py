@@ -171,6 +171,8 @@ class FileState:
         ).fetchone()
         if row is None or not all(isinstance(value, int) for value in row) or _checksum(row[:-1]) != row[-1]:
             raise DamageError("its state is damaged")
+        if row[0] not in range(8, 1025, 8) or not 0 <= row[1] < 1 << 62:  # a forged width or revision
+            raise DamageError("its state is damaged")
         return cls(*row[:-1])
 
     @property
@@ -212,7 +214,7 @@ def _catch_up(connection: Connection, state: FileState, rows: CodeRows, revision
     if revision < state.replayable or 2 * changed > state.count:
         return _load(connection, state)
     for checksum, blob in connection.execute("SELECT checksum, ids FROM removal WHERE generation > ?", (revision,)):
-        if zlib.crc32(blob) != checksum:
+        if not isinstance(blob, bytes) or len(blob) % 8 or zlib.crc32(blob) != checksum:
             raise DamageError("a removal is damaged")
         here, positions = find(rows.ids, np.frombuffer(blob, "<i8").astype(np.int64))
         rows = rows.without(positions[here]) if here.any() else rows
@@ -228,7 +230,10 @@ def _read_blocks(connection: Connection, state: FileState, which: str) -> Iterat
     """Number, checksum, ids and codes of blocks, checked."""
     columns = "number, generation, first_id, last_id, count, checksum, ids, codes"
     for number, *head, checksum, ids, codes in connection.execute(f"SELECT {columns} FROM block {which}"):
-        if not (isinstance(ids, bytes) and isinstance(codes, bytes)) or _checksum(head, ids, codes) != checksum:
+        is_block = isinstance(ids, bytes) and isinstance(codes, bytes) and all(isinstance(value, int) for value in head)
+        if not is_block or _checksum(head, ids, codes) != checksum:
+            raise DamageError(f"block {number} is damaged")
+        if (len(ids), len(codes)) != (8 * head[3], state.n_bits // 8 * head[3]):
             raise DamageError(f"block {number} is damaged")
         matrix = np.frombuffer(codes, np.uint8).reshape(-1, state.n_bits // 8)
         yield number, checksum, np.frombuffer(ids, "<i8").astype(np.int64, copy=False), matrix

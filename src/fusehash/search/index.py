@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -384,7 +385,8 @@ def _warm_up(n_bits: int) -> None:
 def _finish_warm_up() -> None:
     """Before a fork: a child would wait for ever for the locks of a compiler thread that it does not have."""
     while _warming:
-        _warming.pop().join()
+        with contextlib.suppress(RuntimeError):  # not started yet, or this very thread
+            _warming.pop().join()
 
 
 if hasattr(os, "register_at_fork"):
