@@ -173,7 +173,7 @@ def read_collection(folder: Path) -> Any:
             for state in kept:
                 generations._read_codes(database, state)  # raises if codes are missing or damaged
         for state in (*kept, snapshot.state):
-            missing = [file.name for file in training.files_of(path, state) if not file.exists()]
+            missing = [file.name for file in training.files_of(path, state).values() if not file.exists()]
             assert not missing, f"generation {state.generation} lacks {missing}"
         if snapshot.state.model:
             check_codes(path, collection, entries)
