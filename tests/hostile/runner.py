@@ -236,7 +236,7 @@ class Nursery:
         os.write(self.to_worker, json.dumps(request).encode() + b"\n")
         answer = self._answer()
         if answer is None:
-            return {"kind": request["kind"], "seed": request["seed"], "mutations": [], **self._autopsy()}
+            return {"kind": request["kind"], "seed": request["seed"], "mutations": [], **self._autopsy(request["kind"])}
         result: dict[str, Any] = json.loads(answer)
         if result.pop("last"):
             self._end()
@@ -279,7 +279,7 @@ class Nursery:
 
     used_before = 0.0
 
-    def _autopsy(self) -> dict[str, Any]:
+    def _autopsy(self, kind: str) -> dict[str, Any]:
         status = self._end()
         text = self.log.read_text(errors="replace")
         stack = [line for line in text.splitlines() if "/fusehash/" in line]
@@ -290,9 +290,17 @@ class Nursery:
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
         name = signal.Signals(number).name if number else f"exit {os.waitstatus_to_exitcode(status)}"
         fault = self.reason or ("cpu" if number in (signal.SIGPROF, signal.SIGKILL) else "crash")
+        if kind == "hdf5" and where == "?":  # in h5py.File, which the user calls, before fusehash sees anything
+            fault = "refused"
         surface.clear(self.worker.case)
         surface.clear(self.worker.temporary)
-        return {"verdict": fault, "detail": f"{name} in {where}", "cpu": verdict.CPU_SECONDS, "memory": 0}
+        return {
+            "verdict": fault,
+            "outcome": fault,
+            "detail": f"{name} in {where}",
+            "cpu": verdict.CPU_SECONDS,
+            "memory": 0,
+        }
 
     def _end(self) -> int:
         os.close(self.to_worker)

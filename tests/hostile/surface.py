@@ -19,6 +19,7 @@ from hostile.corpus import picture
 Use: TypeAlias = Callable[[Path, Random], None]
 USES: dict[str, Use] = {}
 COMMAND_SHARE = 0.05  # of the cases that go through the command line
+MAX_FITTED_NUMBERS = 1_000_000
 MAX_FITTED_BYTES = 1 << 16  # a larger file may hold more numbers, compressed, than can be learned from in 5 s
 WRITING_SHARE = 0.1  # of the cases that also change an index or a collection
 
@@ -37,11 +38,18 @@ class CommandError(Exception):
 def use(kind: str, path: Path, rng: Random) -> None:
     """Open a file and use it; raises what fusehash raises."""
     through_command = kind in COMMANDS and rng.random() < COMMAND_SHARE
-    is_large = path.is_file() and path.stat().st_size > MAX_FITTED_BYTES
-    if through_command and not (COMMANDS[kind] is _fit and is_large):
+    if through_command and not (COMMANDS[kind] is _fit and _is_large(path)):
         run_command(COMMANDS[kind](path))
     else:
         USES[kind](path, rng)
+
+
+def _is_large(path: Path) -> bool:
+    from fusehash.streams import open_view
+
+    with contextlib.suppress(Exception):  # what is no view is a file of arrays
+        return int(np.prod(open_view(path).shape, dtype=float)) > MAX_FITTED_NUMBERS
+    return path.is_file() and path.stat().st_size > MAX_FITTED_BYTES
 
 
 def uses(*kinds: str) -> Callable[[Use], Use]:

@@ -7,6 +7,7 @@ does not depend on the other rows.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -240,7 +241,9 @@ def session(path: Path) -> Any:
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
     try:
-        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        model = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        _ = [(each.name, each.shape) for each in (*model.get_inputs(), *model.get_outputs())]  # names may be no text
+        return model
     except Exception as error:  # one class per kind of damage
         raise DataError(f"'{path}' must be an ONNX model. {str(error).splitlines()[0][:200]}") from error
 
@@ -248,7 +251,7 @@ def session(path: Path) -> Any:
 def load_tokenizer(path: Path, max_length: int) -> Any:
     """The tokenizer of a tokenizer.json; cuts or pads every text to `max_length` tokens."""
     tokenizers = require("tokenizers", "The encoder 'onnx' for texts")
-    if not path.is_file():
+    if not os.path.isfile(path):  # noqa: PTH113 (also for names that are too long)
         raise DataError(f"'{path}' must be a tokenizer.json. There is no such file.")
     try:
         tokenizer = tokenizers.Tokenizer.from_file(str(path))

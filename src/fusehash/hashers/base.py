@@ -526,13 +526,14 @@ class CrossModalHasher(BaseEstimator, ABC):
         self._try_out()
 
     def _try_out(self) -> None:
-        """Raise unless one row of every view can be encoded, alone and fused."""
-        rows = {name: np.ones((1, width)) for name, width in self.n_features_.items()}
+        """Raise unless rows of every view can be encoded, alone and fused."""
+        n_rows = 3  # one row would hide arrays of the wrong shape, which NumPy repeats
+        rows = {name: np.ones((n_rows, width)) for name, width in self.n_features_.items()}
         with np.errstate(all="ignore"):
             projections = [self._project_block(row, name) for name, row in rows.items()]
             fused = self._project_complete_block(rows)
         for projection in projections if fused is None else [*projections, fused]:
-            if projection.ndim != 2 or len(projection) != 1 or projection.shape[1] < self.n_bits:
+            if projection.ndim != 2 or len(projection) != n_rows or projection.shape[1] < self.n_bits:
                 raise ValueError("projections of another length than the codes")
         weights = self._fusion_weights()
         if not all(real(-np.inf).accepts(weights[name]) for name in rows):
