@@ -20,7 +20,7 @@ from fusehash.collection.searching import GoneError, Snapshot, WordScores
 from fusehash.collection.store import CollectionSettings, CollectionState, EncoderSettings, Totals
 from fusehash.collection.training import files_of
 from fusehash.datasets.folders import NewItem
-from fusehash.errors import DataError, ParameterError
+from fusehash.errors import DataError, FusehashError, ParameterError
 from fusehash.parameters import Progress, integer
 from fusehash.search import HammingIndex
 from fusehash.search.rows import HIGHEST, Ids, check_ids
@@ -496,7 +496,8 @@ class Collection(AbstractContextManager["Collection"]):
         """Do something with the current state, again if a writer has just replaced its files."""
         for _ in range(_ATTEMPTS):
             try:
-                result = work(self._now())
+                with self._reporting_os_errors():
+                    result = work(self._now())
                 self._items.check_place()  # model and encoders were read from the same folder
                 return result
             except GoneError:
@@ -558,7 +559,8 @@ class Collection(AbstractContextManager["Collection"]):
             report = progress or (lambda *step: None)
             change = GenerationChange(self._items, self._created_with, report, self._learned)
             try:
-                yield change
+                with self._reporting_os_errors():
+                    yield change
             finally:
                 change.features.close()
                 with self._items.lock:
@@ -567,6 +569,18 @@ class Collection(AbstractContextManager["Collection"]):
             advice = self.stats()["advice"]
             if advice and advice not in change.report.notes:
                 change.report.notes.append(advice)
+
+    @contextmanager
+    def _reporting_os_errors(self) -> Iterator[None]:
+        """One sentence if a file of the folder cannot be reached, in particular because the folder was moved."""
+        try:
+            yield
+        except OSError as error:
+            if isinstance(error, FusehashError):
+                raise
+            self._items.check_place()
+            reason = error.strerror or error
+            raise CollectionError(f"The collection {self.path} cannot be reached: {reason}.") from error
 
     def _learned(self, state: CollectionState) -> Learned | None:
         with suppress(GoneError):
