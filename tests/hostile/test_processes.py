@@ -111,6 +111,7 @@ def test_what_a_forked_child_adds_to_an_index_stays_when_the_parent_closes_first
         assert len(index) == 21
 
 
+@pytest.mark.slow
 @posix
 def test_forks_while_other_threads_add_and_search_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "codes.db"
@@ -425,6 +426,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
+@pytest.mark.slow
 @posix
 @pytest.mark.parametrize("place", ["replaced", "moved", "removed", "a file"])
 def test_a_collection_whose_folder_is_no_longer_there_says_so_for_every_call(tmp_path: Path, place: str) -> None:
@@ -521,6 +523,7 @@ def test_drafts_of_killed_processes_are_removed(tmp_path: Path) -> None:
     assert sorted(file.name for file in tmp_path.iterdir()) == ["c", "codes.db"]
 
 
+@pytest.mark.slow
 @posix
 def test_a_child_that_is_forked_while_kernels_are_compiled_can_search(tmp_path: Path) -> None:
     run(

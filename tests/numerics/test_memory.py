@@ -15,9 +15,9 @@ from fusehash.numerics import memory
 
 def test_little_is_taken_without_a_look(monkeypatch):
     monkeypatch.setattr(memory, "available_memory", lambda: 0)
-    memory.check_memory("X", "rows", memory.UNLOOKED)
+    memory.check_memory("X", "rows", memory.UNCHECKED_BYTES)
     with pytest.raises(DataError, match=r"^X must fit into the 0\.0 GiB of memory that are available\. Got rows,"):
-        memory.check_memory("X", "rows", memory.UNLOOKED + 1)
+        memory.check_memory("X", "rows", memory.UNCHECKED_BYTES + 1)
 
 
 def test_a_container_limits_the_memory(monkeypatch, tmp_path: Path):
