@@ -98,8 +98,8 @@ def test_what_is_wrong_takes_one_sentence(pictures: Path, tmp_path: Path) -> Non
             ((str(pictures), "--host", "no such host"), 1, "must be an address"),
             ((str(pictures), "--writable", "--token-file", str(tmp_path / "none")), 1, "There is no file"),
             ((str(pictures), "--writable", "--token-file", str(tmp_path)), 1, "cannot be read"),
-            ((str(truncated(pictures, tmp_path, "model-*")),), 1, "must be an intact fusehash model"),
-            ((str(truncated(pictures, tmp_path, "image-*")),), 1, "must be an intact fusehash encoder"),
+            ((str(truncated(pictures, tmp_path, "model-*")),), 1, "safetensors is damaged"),
+            ((str(truncated(pictures, tmp_path, "image-*")),), 1, "encoder is damaged"),
         ]
         for arguments, status, sentence in cases:
             done = run(*arguments)

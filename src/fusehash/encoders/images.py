@@ -102,7 +102,7 @@ class SiftEncoder(ImageEncoder):
 
     name: ClassVar[str] = "sift"
     PARAMETERS: ClassVar[dict[str, Rule]] = {
-        "n_words": integer(1), "n_keypoints": integer(1, 2**31 - 1), "side": integer(histograms.MIN_SIDE)
+        "n_words": integer(1), "n_keypoints": integer(1, 2**31 - 1), "side": integer(histograms.MIN_SIDE, 8192)
     }  # fmt: skip
 
     def __init__(
