@@ -12,6 +12,7 @@ import faulthandler
 import gc
 import json
 import os
+import re
 import resource
 import select
 import signal
@@ -283,7 +284,7 @@ class Nursery:
         status = self._end()
         text = self.log.read_text(errors="replace")
         stack = [line for line in text.splitlines() if "/fusehash/" in line]
-        where = stack[0].strip() if stack else "?"
+        where = re.sub('"/[^"]*/src/', '"', stack[0].strip()) if stack else "?"
         self.log.write_text("")
         if os.WIFEXITED(status) and os.WEXITSTATUS(status) == BROKEN:
             raise RuntimeError(f"the attack itself is broken: {text[-2000:]}")
