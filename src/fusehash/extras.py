@@ -20,7 +20,6 @@ EXTRAS = {
     "faiss": "faiss",
     "fastapi": "serve",
     "h5py": "mat",
-    "huggingface_hub": "clip",
     "jinja2": "bench",
     "matplotlib": "bench",
     "onnxruntime": "onnx",

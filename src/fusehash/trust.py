@@ -91,7 +91,7 @@ def check_size(
         raise error(f"{subject} claims {needed:,} bytes of content. Its file has {file_bytes:,}.")
 
 
-def check_memory(subject: str, needed: int, file_bytes: int, error: type[FusehashError] = DataError) -> None:
+def check_expansion(subject: str, needed: int, file_bytes: int, error: type[FusehashError] = DataError) -> None:
     """Raise if what is decoded at once is large, and far larger than what it is decoded from."""
     if needed > max(MODEST_BYTES, file_bytes * MODEST_EXPANSION):
         raise error(f"{subject} claims {needed:,} bytes at once. It is made of {file_bytes:,}.")
@@ -224,7 +224,7 @@ def check_hdf5(dataset: Any, subject: str = "", error: type[FusehashError] = Dat
         codes = ", ".join(map(str, listed[:10]))
         raise error(f"{subject} must be compressed once by gzip, szip or lzf, or not at all. Got the filters {codes}.")
     check_size(subject, needed, file_bytes, error, compressed=bool(listed))
-    check_memory(f"A chunk of {subject}", chunk_bytes, file_bytes, error)
+    check_expansion(f"A chunk of {subject}", chunk_bytes, file_bytes, error)
 
 
 def open_hdf5(group: Any, name: str, subject: str = "", error: type[FusehashError] = DataError) -> Any:

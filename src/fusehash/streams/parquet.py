@@ -42,7 +42,7 @@ def check_pages(file: BinaryIO, names: list[str], subject: str) -> None:
             if n_values != column[COLUMN_VALUES] or not (is_list or n_values == group[N_ROWS]):
                 raise ValueError(f"a column has {n_values} values in {group[N_ROWS]} rows")
             needed += max(largest, n_values * VALUE_BYTES) if is_list else largest  # one list may hold all values
-        trust.check_memory(f"A row group of {subject}", needed, size)
+        trust.check_expansion(f"A row group of {subject}", needed, size)
 
 
 def _walk(file: BinaryIO, column: dict[int, Any], size: int) -> tuple[int, int]:

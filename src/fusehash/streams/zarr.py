@@ -66,7 +66,7 @@ class ZarrArray:
     def _read(self, rows: slice) -> Matrix:
         n_bytes = (rows.stop - rows.start) * self.shape[1] * self.dtype.itemsize
         if n_bytes > trust.MODEST_BYTES:
-            trust.check_memory(self.source, n_bytes, sum(map(self._files.size, self._keys(rows.start, rows.stop))))
+            trust.check_expansion(self.source, n_bytes, sum(map(self._files.size, self._keys(rows.start, rows.stop))))
         block = np.empty((rows.stop - rows.start, self.shape[1]), self.dtype)
         height, width = self._grid
         for i in range(rows.start // height, math.ceil(rows.stop / height)):
@@ -201,7 +201,7 @@ class _Zip:
         member = self.names[name]
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise DataError(f"Members of a zarr zip file must be stored or deflated. {name} is not.")
-        trust.check_memory(f"The member {name}", member.file_size, member.compress_size)
+        trust.check_expansion(f"The member {name}", member.file_size, member.compress_size)
         with self._archive.open(member) as file:
             # A compressed member is read as a whole: to go back in it would mean to begin again.
             content: Any = file if member.compress_type == zipfile.ZIP_STORED else io.BytesIO(file.read())
@@ -227,7 +227,7 @@ class _Chunk:
 
     def read(self, file: BinaryIO, size: int, subject: str) -> Matrix:
         """Decode `size` bytes from the position of a file."""
-        trust.check_memory(subject, self.n_bytes, size)
+        trust.check_expansion(subject, self.n_bytes, size)
         if size > 2 * self.max_bytes + 2**16:  # what cannot be compressed becomes a little longer
             raise DataError(f"{subject} must have at most twice the bytes of its values. Got {size:,} instead.")
         data: Any = file.read(size)
