@@ -19,6 +19,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fusehash.app.errors import ApiError, answer_to
+from fusehash.numerics.parallel import n_cores
 from fusehash.parameters import integer
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
@@ -51,7 +52,7 @@ class Limits:
         Bodies of `upload_bytes` that may be on their way or waiting, half of them from one address. Bytes count, not
         requests: slow uploads take no place from others. Also how many images may wait to be encoded.
     encoders, searches : int
-        Images that are encoded, and other searches, at a time.
+        Images that are encoded, and other searches, at a time; images take half of the cores by default.
     decoding_bytes : int
         Memory for the images that are decoded at a time; one that needs more is decoded alone.
     waiting : int
@@ -71,7 +72,7 @@ class Limits:
     upload_seconds: int = 300
     upload_rate: int = 20_000
     uploads: int = 32
-    encoders: int = 2
+    encoders: int = field(default_factory=lambda: max(1, n_cores() // 2))
     searches: int = 2
     decoding_bytes: int = 400_000_000
     waiting: int = 200

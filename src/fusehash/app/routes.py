@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import hashlib
+from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from importlib.resources import files
 from typing import Any
@@ -86,6 +88,8 @@ def reading(collection: Collection, limits: Limits, name: str, writable: bool) -
     searches, reads = Pool(limits.searches, limits.waiting), Pool(limits.searches, limits.waiting)
     health_checks = Pool(1, limits.waiting)
     slots, memory = anyio.Semaphore(limits.encoders), Budget(limits.decoding_bytes)
+    # Threads of their own, and few: each keeps some of the memory that it has decoded with.
+    decoders = ThreadPoolExecutor(limits.encoders, "decoder")
     k_query = Query(DEFAULT_RESULTS, ge=1, le=limits.results, description="How many results at most.")
     label_query = Query(None, min_length=1, max_length=200, description="Only items with this label.")
     rerank_query = Query(True, description="Order candidates by more than their codes.")
@@ -151,8 +155,9 @@ def reading(collection: Collection, limits: Limits, name: str, writable: bool) -
             if await request.is_disconnected():
                 return Response(status_code=499)  # nobody reads it
             data = await image.read(limits.upload_bytes + 1)
-            async with memory.taking(await run_in_threadpool(check_image, data, limits)):
-                return await run_in_threadpool(work, data)
+            in_thread = asyncio.get_running_loop().run_in_executor
+            async with memory.taking(await in_thread(decoders, check_image, data, limits)):
+                return await in_thread(decoders, work, data)
 
     @router.get(
         "/items", tags=["items"], responses=_answers(422, **_links_to("/items/0/id")), summary="Items in order of id"

@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -89,7 +89,7 @@ def map_blocks(work: Callable[[T], R], blocks: Iterable[T], n_threads: int | Non
     """Yield work(block) for every block, in order; at most two results per thread are held at a time."""
     n_threads = n_threads or n_cores()
     with one_blas_thread():
-        if n_threads == 1:
+        if n_threads == 1 or (isinstance(blocks, Sized) and len(blocks) <= 1):  # no thread to start for one block
             for block in blocks:
                 yield work(block)
             return
