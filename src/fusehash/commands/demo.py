@@ -46,7 +46,7 @@ def demo(
     ] = None,
     serve: Annotated[
         bool | None,
-        typer.Option("--serve/--no-serve", help="Serve the search page at the end.  \\[default: ask, in a terminal]"),
+        typer.Option("--serve/--no-serve", help="Serve the search page at the end.", show_default="ask, in a terminal"),
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0 takes a free one.")] = 8000,
     as_json: inputs.Json = False,

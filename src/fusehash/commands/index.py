@@ -235,7 +235,7 @@ def search(
     rerank: collection.Rerank = True,
     radius: Annotated[int | None, typer.Option(help="Codes: all within this distance, instead of -k.", min=0)] = None,
     allowed: Annotated[Path | None, typer.Option(help="Codes: a .npy file of the ids that may be found.")] = None,
-    engine: Annotated[str | None, typer.Option(help=f"One of {ENGINES}.  \\[default: scan]")] = None,
+    engine: Annotated[str | None, typer.Option(help=f"One of {ENGINES}.", show_default="scan")] = None,
     threads: Annotated[int | None, typer.Option(help="Codes: threads; all cores by default.", min=1)] = None,
     as_json: inputs.Json = False,
 ) -> None:

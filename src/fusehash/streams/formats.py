@@ -24,7 +24,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fusehash import trust
-from fusehash.errors import DataError
+from fusehash.errors import DataError, FusehashError
 from fusehash.extras import require
 from fusehash.numerics.parallel import n_cores
 from fusehash.streams.parquet import check_pages
@@ -292,9 +292,9 @@ def joined_edges(chunks: Iterable[int], row_bytes: int) -> Any:
 def _read(array: Any, start: int, stop: int, source: str) -> Matrix:
     try:
         return np.asarray(array[start:stop])
+    except FusehashError:
+        raise
     except Exception as error:  # readers of foreign bytes raise all sorts of errors
-        if isinstance(error, DataError):
-            raise
         raise _unreadable(source, error) from error
 
 

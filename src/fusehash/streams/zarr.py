@@ -25,7 +25,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from fusehash import trust
-from fusehash.errors import DataError
+from fusehash.errors import DataError, FusehashError
 from fusehash.extras import require
 from fusehash.streams.stored import Matrix, check_dtype
 from fusehash.views import check_shape
@@ -152,7 +152,7 @@ def _reporting(source: str, name: str) -> Iterator[None]:
     """Turn what decoders of foreign bytes raise, which can be anything, into one sentence."""
     try:
         yield
-    except DataError:
+    except FusehashError:
         raise
     except Exception as error:
         reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
