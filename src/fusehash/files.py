@@ -16,7 +16,7 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from types import UnionType
 from typing import Any, BinaryIO, Literal, TypeVar, Union, get_args, get_origin, get_type_hints, overload
@@ -43,8 +43,9 @@ def storable(what: str) -> Callable[[type[T]], type[T]]: ...
 def storable(what: type[T] | str) -> type[T] | Callable[[type[T]], type[T]]:
     """Class decorator: a dataclass that may be part of a file.
 
-    Its name is part of the format; `@storable("Name")` keeps the name of earlier files. When its fields change, a class
-    method `revive(**fields)` must accept those of earlier files.
+    Its name is part of the format; `@storable("Name")` keeps the name of earlier files. A field that
+    is added has a default, which files without it get; after other changes, a class method `revive(**fields)` must
+    accept those of earlier files.
     """
 
     def register(cls: type[T]) -> type[T]:
@@ -208,7 +209,8 @@ def _revive(value: Any, arrays: Arrays) -> Any:
         return {key: _revive(item, arrays) for key, item in value["$dict"]}
     if "$class" in value:
         cls, content = _CLASSES[value["$class"]], {key: _revive(item, arrays) for key, item in value["fields"].items()}
-        if set(content) == {f.name for f in fields(cls)}:
+        required = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
+        if required <= set(content) <= {f.name for f in fields(cls)}:  # later fields have defaults
             check_types(cls, content)
             return cls(**content)
         return cls.revive(**content)  # type: ignore[attr-defined]

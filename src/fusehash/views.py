@@ -190,6 +190,13 @@ class PairedViews(Mapping[str, Any]):
             return dense
         return mask_rows(dense, to_device_of(self.present[name][rows], dense))
 
+    def sparse(self, name: str, rows: slice | NDArray[np.intp]) -> sp.csr_array:
+        """The same of a sparse view, as it is."""
+        block = sp.csr_array(take_rows(self._views[name], rows), dtype=np.float64)
+        if name in self.present:
+            block.data = block.data * np.repeat(self.present[name][rows], np.diff(block.indptr))
+        return block
+
     def blocks(self, size: int = BLOCK_ROWS) -> Iterator[slice]:
         """Row slices that cover the data in order."""
         return (slice(start, min(start + size, self.n_rows)) for start in range(0, self.n_rows, size))

@@ -154,7 +154,7 @@ def test_a_safetensors_file_of_another_kind_is_refused(tmp_path):
 @pytest.mark.base_class
 def test_a_newer_file_is_refused_with_both_versions(saved):
     rewrite(saved, version="99")
-    with refuses(r"was written by a newer fusehash \(format 99\); this one reads formats up to 3\."):
+    with refuses(r"was written by a newer fusehash \(format 99\); this one reads formats up to 4\."):
         fusehash.load(saved)
 
 

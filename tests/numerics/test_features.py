@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fusehash.numerics.features import MAX_WIDTH, FeatureMap, Preparation, kind_of, leading_components
+from fusehash.numerics.features import MAX_WIDTH, FeatureMap, Preparation, kind_of
+from fusehash.numerics.sparse import SparseRows
 
 
 def test_kinds_are_told_apart() -> None:
@@ -82,14 +86,67 @@ def test_columns_of_any_size_count_alike() -> None:
     np.testing.assert_allclose(Preparation.learn(X)(X).std(axis=0), 1.0, rtol=1e-4)
 
 
-@pytest.mark.parametrize(("n", "d"), [(2000, 700), (300, 2000), (1500, 1500)])
-def test_wide_views_keep_their_leading_directions(n: int, d: int) -> None:
+def wide_bag(n: int, d: int, seed: int = 0) -> np.ndarray:
+    return (np.random.default_rng(seed).random((n, d)) < 8 / d).astype(float)
+
+
+@pytest.mark.parametrize("kind", ["bag", "dense", "embedding"])
+def test_new_rows_of_a_wide_view_look_like_the_rows_it_was_learned_from(kind: str) -> None:
     rng = np.random.default_rng(0)
-    X = rng.standard_normal((n, 5)) @ rng.standard_normal((5, d)) + 0.01 * rng.standard_normal((n, d))
-    V = leading_components(X - X.mean(0), 64)
-    centered = X - X.mean(0)
-    assert ((centered @ V) ** 2).sum() >= 0.999 * (centered**2).sum()
-    assert Preparation.learn(X).width <= MAX_WIDTH
+    X = wide_bag(300, 2000) if kind == "bag" else rng.standard_normal((300, 2000)) * rng.uniform(0.5, 1.5, (300, 1))
+    if kind == "embedding":
+        X /= np.linalg.norm(X, axis=1, keepdims=True)
+    preparation = Preparation.learn(X[:150])
+    assert preparation.kind == kind
+    assert preparation.width == 2000
+    feature_map = FeatureMap.learn(preparation, preparation(X[:50]), "rbf", 1.0, 40, rng)
+    learned, new = feature_map(X[50:150]), feature_map(X[150:])
+    assert abs(learned.mean() - new.mean()) < 0.3 * learned.std()
+
+
+@pytest.mark.parametrize("stored", [np.asarray, sp.csr_matrix, sp.csr_array])
+def test_wide_bags_stay_sparse_and_mean_the_same(stored: Any) -> None:
+    X = wide_bag(80, MAX_WIDTH + 40)
+    X[3] = 0.0
+    preparation = Preparation.learn(stored(X))
+    prepared = preparation(stored(X))
+    assert isinstance(prepared, SparseRows)
+    dense = np.sqrt(X) / np.maximum(np.linalg.norm(np.sqrt(X), axis=1, keepdims=True), 1e-12)
+    np.testing.assert_allclose(prepared.matrix.toarray(), dense, atol=1e-6)
+    np.testing.assert_allclose(prepared.products(prepared[10:20]), dense @ dense[10:20].T, atol=1e-6)
+    distances = ((dense[:, None] - dense[None, 10:20]) ** 2).sum(axis=2)
+    np.testing.assert_allclose(prepared.squared_distances(prepared[10:20]), distances, atol=1e-6)
+    for kind, expected in (("rbf", None), ("linear", dense)):
+        feature_map = FeatureMap.learn(preparation, prepared, kind, 1.0, 10, np.random.default_rng(1))
+        assert feature_map(stored(X)).shape == (80, feature_map.n_features) == (80, 10)
+        if expected is not None:
+            np.testing.assert_allclose(feature_map(stored(X)), expected @ feature_map.anchors.matrix.T, atol=1e-5)
+
+
+def test_sparse_rows_with_both_signs_are_a_bag_too() -> None:
+    X = sp.csr_array(wide_bag(60, 900) * np.random.default_rng(1).choice([-4.0, 4.0], (60, 900)))
+    preparation = Preparation.learn(X)
+    assert preparation.kind == "signed bag"
+    np.testing.assert_array_equal(np.sign(preparation(X).matrix.toarray()), np.sign(X.toarray()))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"columns": np.array([0, 9], np.int32)},
+        {"columns": np.array([-1, 1], np.int32)},
+        {"starts": np.array([0, 2, 1], np.int64)},
+        {"starts": np.array([0, 1, 3], np.int64)},
+        {"starts": np.array([1, 2], np.int64)},
+        {"values": np.ones((1, 2), np.float32)},
+    ],
+)
+def test_sparse_rows_of_a_forged_file_are_refused(fields: dict[str, Any]) -> None:
+    intact = {"values": np.ones(2, np.float32), "columns": np.array([0, 2], np.int32), "width": 4}
+    intact["starts"] = np.array([0, 1, 2], np.int64)
+    assert len(SparseRows(**intact)) == 2
+    with pytest.raises(ValueError, match="sparse rows"):
+        SparseRows(**{**intact, **fields})
 
 
 def test_rbf_features_are_the_kernel_of_prepared_rows() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
@@ -27,13 +28,14 @@ from fusehash.views import Floats, PairedViews, ViewsLike, check_view, named, to
 
 Self = TypeVar("Self", bound="CrossModalHasher")
 
-MODEL_FILE = FileFormat("fusehash-model", 3, "model", checked_since=3)
+MODEL_FILE = FileFormat("fusehash-model", 4, "model", checked_since=3)
 # Constructor arguments that are not settings of the method, and learned attributes of every method.
 NOT_SAVED = ("callback", "n_threads")
 LEARNED_BY_ALL = ("codes_", "n_features_", "n_samples_", "view_names_")
 # Rows are encoded in blocks of exactly this size (the last one padded), so that the products behind a row are the same
 # products whether it comes alone or inside a batch.
 ENCODE_ROWS = 64
+MAX_SPARSE_WIDTH = 2**31 - 1
 # A bit whose mean over the training rows is beyond this is as good as constant, where there are so many rows.
 COLLAPSED, COLLAPSE_ROWS = 0.95, 100
 
@@ -70,6 +72,9 @@ class CrossModalHasher(BaseEstimator, ABC):
     scale_free: ClassVar[bool] = True  # False: its settings are in units of the features, as in the authors' code
     accelerated: ClassVar[bool] = False  # True: fits and encodes arrays of any library where they are
     quadratic: ClassVar[bool] = True  # False: forms no matrix (features, features), so that wide views are no trouble
+    keeps_sparse: ClassVar[bool] = (
+        False  # True: rows of sparse matrices of the host come as they are, in `_fit` and after
+    )
     comparable: ClassVar[bool] = True  # False: codes of different views have nothing to do with each other
 
     # What the parameters that methods share accept. A method adds its own, and may replace one of these.
@@ -187,6 +192,7 @@ class CrossModalHasher(BaseEstimator, ABC):
             check_memory(type(self).__name__, f"covariances of {sum(widths):,} features", n_bytes)
         else:  # FuseHash reads rows in blocks
             rows = min(views.n_rows, 256 if self.accelerated else getattr(self, "max_rows", views.n_rows))
+            widths = [d for name, d in views.n_features.items() if not (self.keeps_sparse and sp.issparse(views[name]))]
             content = f"{rows:,} dense rows of {sum(widths):,} features"
             check_memory(type(self).__name__, content, 3 * 8 * rows * sum(widths))
 
@@ -205,7 +211,7 @@ class CrossModalHasher(BaseEstimator, ABC):
 
     def _passes(self, views: PairedViews) -> RowPasses:
         """How to pass over the rows: where they are, on the device that was asked for, or by a cluster."""
-        return passes_over(views, self.n_threads, self.device)
+        return passes_over(views, self.n_threads, self.device, keep_sparse=self.keeps_sparse)
 
     @property
     def _allows_missing(self) -> bool:
@@ -279,8 +285,8 @@ class CrossModalHasher(BaseEstimator, ABC):
         if is_foreign(matrix):
             return self._project_foreign(matrix, name)
         projections = np.empty((matrix.shape[0], self.n_bits))
-        with np.errstate(over="ignore", invalid="ignore"):
-            for rows, block in _padded_blocks(matrix):
+        with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):  # codes do not depend on threads
+            for rows, block in _padded_blocks(matrix, keep_sparse=self.keeps_sparse):
                 projections[rows] = self._project_block(block, name)[: rows.stop - rows.start, : self.n_bits]
         return _checked(projections, f"View '{name}'")
 
@@ -377,13 +383,15 @@ class CrossModalHasher(BaseEstimator, ABC):
         weights = self._fusion_weights()
         total: Array = None
         for name in paired:
-            matrix = paired[name] if name not in paired.present else paired.dense(name, slice(None))
+            is_sparse = self.keeps_sparse and sp.issparse(paired[name])
+            whole = paired.sparse if is_sparse else paired.dense
+            matrix = paired[name] if name not in paired.present else whole(name, slice(None))
             part = self.project(matrix, view=name) * weights[name]
             if name in paired.present:
                 seen = to_device_of(paired.present[name], part)[:, None]
                 part = namespace(part).where(seen, part, namespace(part).zeros_like(part))
             total = part if total is None else total + part
-        with np.errstate(over="ignore", invalid="ignore"):
+        with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
             self._replace_complete(paired, total)
         return total if is_foreign(total) else _checked(total, "The views")
 
@@ -398,15 +406,20 @@ class CrossModalHasher(BaseEstimator, ABC):
         for start in range(0, len(rows), size):
             some = rows[start : start + size]
             padded = some if there else np.concatenate([some, np.repeat(some[:1], size - len(some))])
-            cut = views.dense if there else views.block
-            fused = model._project_complete_block({name: cut(name, padded) for name in self.view_names_})
+            fused = model._project_complete_block({n: self._cut(views, n, padded, there) for n in self.view_names_})
             if fused is None:
                 return
             fused = fused[: len(some), : self.n_bits]
             total[to_device_of(some, total)] = fused if is_foreign(fused) else to_device_of(fused, total)
 
+    def _cut(self, views: PairedViews, name: str, rows: Any, there: bool) -> Array:
+        """Some rows of a view: on its device if they are wanted `there`, sparse where this method keeps them so."""
+        if there:
+            return views.dense(name, rows)
+        return views.sparse(name, rows) if self.keeps_sparse and sp.issparse(views[name]) else views.block(name, rows)
+
     def _project_complete_block(self, blocks: dict[str, Array]) -> Array | None:
-        """Real-valued projections of dense rows seen in every view; None: the weighted sum is the fusion."""
+        """Real-valued projections of rows seen in every view; None: the weighted sum is the fusion."""
         return None
 
     def encode_fused(self, views: ViewsLike, *, out: str | Path | None = None) -> Any:
@@ -517,7 +530,9 @@ class CrossModalHasher(BaseEstimator, ABC):
         names, widths = learned["view_names_"], learned["n_features_"]
         if not names or sorted(widths) != sorted(names) or not all(isinstance(name, str) for name in names):
             raise ValueError("not the views of a model")
-        if not all(integer(1, max(array.size for array in arrays)).accepts(width) for width in widths.values()):
+        largest = max(array.size for array in arrays)
+        limits = {name: MAX_SPARSE_WIDTH if self._stays_sparse(name, learned) else largest for name in names}
+        if not all(integer(1, limits[name]).accepts(width) for name, width in widths.items()):
             raise ValueError("more features than the arrays are for")
         if any(array.dtype.kind == "f" and np.isnan(array).any() for array in arrays):
             raise ValueError("NaN among the learned numbers")
@@ -525,10 +540,18 @@ class CrossModalHasher(BaseEstimator, ABC):
         self.__dict__.update(learned)
         self._try_out()
 
+    def _stays_sparse(self, name: str, learned: dict[str, Any]) -> bool:
+        """Whether a fitted model never holds a dense row of a view."""
+        return False
+
     def _try_out(self) -> None:
         """Raise unless rows of every view can be encoded, alone and fused."""
         n_rows = 3  # one row would hide arrays of the wrong shape, which NumPy repeats
-        rows = {name: np.ones((n_rows, width)) for name, width in self.n_features_.items()}
+        rows: dict[str, Any] = {}
+        for name, width in self.n_features_.items():
+            in_last_column = np.ones(n_rows), (np.arange(n_rows), np.full(n_rows, width - 1))
+            is_sparse = self._stays_sparse(name, self._learned())
+            rows[name] = sp.csr_array(in_last_column, (n_rows, width)) if is_sparse else np.ones((n_rows, width))
         with np.errstate(all="ignore"):
             projections = [self._project_block(row, name) for name, row in rows.items()]
             fused = self._project_complete_block(rows)
@@ -600,8 +623,14 @@ def _checked(projections: Floats, content: str) -> Floats:
     return projections
 
 
-def _padded_blocks(matrix: Any) -> Iterator[tuple[slice, Floats]]:
+def _padded_blocks(matrix: Any, *, keep_sparse: bool = False) -> Iterator[tuple[slice, Any]]:
     """Row blocks of exactly ENCODE_ROWS rows; the last is padded with copies of its first row."""
+    if keep_sparse and sp.issparse(matrix):
+        for start in range(0, matrix.shape[0], ENCODE_ROWS):
+            stop = min(start + ENCODE_ROWS, matrix.shape[0])
+            padded = np.concatenate([np.arange(start, stop), np.full(ENCODE_ROWS - (stop - start), start)])
+            yield slice(start, stop), sp.csr_array(matrix[padded], dtype=np.float64)
+        return
     starts = range(0, matrix.shape[0], ENCODE_ROWS)
     cuts: Iterable[Any] = (matrix[start : start + ENCODE_ROWS] for start in starts)
     if isinstance(matrix, StoredMatrix):

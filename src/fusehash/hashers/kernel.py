@@ -11,7 +11,7 @@ from fusehash.files import storable
 from fusehash.hashers.base import CrossModalHasher
 from fusehash.hashers.linear import centered_matrices
 from fusehash.numerics.anchors import squared_distances
-from fusehash.numerics.features import rbf_features
+from fusehash.numerics.features import map_features
 from fusehash.views import Floats, PairedViews
 
 
@@ -31,7 +31,7 @@ class RBFFeatures:
 
     def of_centered(self, X: Floats) -> Floats:
         """Features of rows from which the training mean was subtracted already."""
-        return rbf_features(X, self.anchors, self.bandwidth) - self.offset
+        return map_features(X, self.anchors, self.bandwidth) - self.offset
 
     @classmethod
     def centered(cls, X: Floats, origin: Floats, anchors: Floats) -> tuple[RBFFeatures, Floats]:

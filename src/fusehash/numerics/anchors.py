@@ -31,6 +31,7 @@ from fusehash.numerics.arrays import (
     zeros,
 )
 from fusehash.numerics.compiled import compiled
+from fusehash.numerics.sparse import SparseRows
 
 Neighbors = tuple[Array, Array]
 
@@ -50,6 +51,8 @@ class RowViews(Protocol):
 
 def squared_distances(X: Array, T: Array) -> Array:
     """(n, P) squared Euclidean distances between the rows of X and of T, in their precision and on their device."""
+    if isinstance(X, SparseRows):
+        return X.squared_distances(T)
     xp = namespace(X)
     # Centered among the anchors, because a far origin costs digits; on their own entries, so that integers stay exact.
     center = xp.sort(T[:15], axis=0)[len(T[:15]) // 2]
@@ -216,15 +219,18 @@ def fused_anchor_graph(
 def neighbor_graph(X: Array, anchors: Array, k: int, has_anchor: NDArray[np.bool_] | None = None) -> Array:
     """Dense (n, P) anchor graph of a block of rows; anchors that are missing in this view get no edges."""
     columns = None if has_anchor is None or has_anchor.all() else np.flatnonzero(has_anchor)
+    like, dtype = (np.zeros(0), "float32") if isinstance(X, SparseRows) else (X, precision(X))
     if columns is not None and not len(columns):
-        return zeros((len(X), len(anchors)), X, precision(X))
+        return zeros((len(X), len(anchors)), like, dtype)
     points = anchors if columns is None else take_rows(anchors, columns)
-    # Single precision is enough on a GPU, because the weights are continuous.
-    dtype = precision(X) if is_accelerated(X) else "float64"
-    index, weights = nearest_weights(squared_distances(cast(X, dtype), cast(points, dtype)), min(k, len(points)))
+    if not isinstance(X, SparseRows):
+        # Single precision is enough on a GPU, because the weights are continuous.
+        exact = dtype if is_accelerated(X) else "float64"
+        X, points = cast(X, exact), cast(points, exact)
+    index, weights = nearest_weights(squared_distances(X, points), min(k, len(points)))
     if columns is not None:
-        index = to_device_of(columns, X)[index]
-    return put_rows((len(X), len(anchors)), index, cast(weights, precision(X)))
+        index = to_device_of(columns, like)[index]
+    return put_rows((len(X), len(anchors)), index, cast(weights, dtype))
 
 
 FUSIONS = ("mean", "hadamard")

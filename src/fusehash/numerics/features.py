@@ -1,18 +1,23 @@
 """Features of a view: raw ones made comparable (`Preparation`), then mapped (`FeatureMap`).
 
-A preparation treats four kinds of features, so that you pass them as they are:
+A preparation treats five kinds of features, so that you pass them as they are:
 
     histogram   non-negative rows with (nearly) equal sums: square root, so that distance is Hellinger distance
     bag         non-negative and mostly zero (0/1 tags, counts, tf-idf): square root, rows scaled to unit length
+    signed bag  sparse with both signs (hashed words): the same, with the signs kept
     embedding   rows of (nearly) equal length (CLIP), or columns in order of their size (principal components, LSA):
                 centered, all columns divided by one number, because their relative sizes are information
     dense       anything else: every column to mean 0 and variance 1; constant columns vanish
 
-Views wider than `MAX_WIDTH` are then cut to their leading principal components, learned from a sample of rows.
+A preparation learns at most a mean and a scale per column. It does not cut a wide view to leading components: with few
+rows these fit the rows that they were learned from, new rows lose length outside of them, and all their similarities,
+and so their codes, move the same way. Bags wider than `MAX_WIDTH` stay sparse, so that any width fits into memory.
 
-A feature map is linear, or RBF similarities to anchors t_j:
+A feature map is RBF similarities to anchors t_j, or linear: the prepared columns, or inner products with the anchors
+for views wider than `MAX_WIDTH`:
 
     phi_j(x) = exp(-||x - t_j||^2 / (width * s)),    s the median squared distance of items to anchors
+    phi_j(x) = x_j,   or   phi_j(x) = <x, t_j>
 """
 
 from __future__ import annotations
@@ -21,15 +26,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from fusehash.files import storable
 from fusehash.numerics.anchors import squared_distances
-from fusehash.numerics.arrays import Array, cast, host, namespace, precision, squares, take_rows, to_device_of, top_eigh
+from fusehash.numerics.arrays import Array, cast, host, namespace, precision, squares, take_rows, to_dense
+from fusehash.numerics.memory import check_memory
+from fusehash.numerics.sparse import SparseRows
 
 Rng = np.random.Generator
 MAPS = ("linear", "rbf")
 MAX_WIDTH = 512
-EXACT_SIDE = 1200
+BAGS = ("histogram", "bag", "signed bag")  # kinds that map zero to zero
+MOSTLY, NEARLY_ALL = 0.5, 0.9  # share of zeros in a bag, and in a signed bag
 EMBEDDING_WIDTH = 8
 MIN_VARIED = 0.01  # share of the squared length that must not be the mean's
 MIN_SORTED = 0.98  # rank correlation of a column's number and size
@@ -43,15 +52,23 @@ class Preparation:
     kind: str
     mean: Array
     scale: Array
-    components: Array | None  # (d, MAX_WIDTH), or None where the view is narrow
+    components: Array | None  # of models that an earlier version learned; else None
     dtype: str = "float32"  # of what comes out
+    sparse_width: int = 0  # columns of a bag that stays sparse; 0: what comes out is dense
 
     @classmethod
     def learn(cls, sample: Array, kind: str = "auto", dtype: str = "float32") -> Preparation:
         """Choose the kind by looking at the sample (unless given) and learn its numbers."""
+        kind = kind_of(sample) if kind == "auto" else kind
+        width = int(sample.shape[1])
+        on_host = sp.issparse(sample) or isinstance(sample, np.ndarray)
+        if kind in BAGS and width > MAX_WIDTH and on_host and share_of_zeros(sample) > MOSTLY:
+            return cls(kind, np.zeros(0), np.ones(0), None, dtype, width)
+        if sp.issparse(sample):
+            check_memory("Views", f"{sample.shape[0]:,} dense rows of {width:,} features", 24 * sample.shape[0] * width)
+        sample = to_dense(sample)
         xp = namespace(sample)
         sample = cast(sample, "float64")
-        kind = kind_of(sample) if kind == "auto" else kind
         changed = transformed(sample, kind)
         mean = xp.mean(changed, axis=0)
         scale = xp.ones_like(mean)
@@ -64,12 +81,13 @@ class Preparation:
                 unit = largest if (largest := float(xp.max(spread))) > 1e100 else 1.0  # or squares would overflow
                 spread = scale * (unit * float(xp.mean((spread / unit) ** 2)) ** 0.5 or 1.0)
             scale = xp.where(varies, spread, scale * np.inf)
-        centered = (changed - mean) / scale
-        components = cast(leading_components(centered, MAX_WIDTH), dtype) if centered.shape[1] > MAX_WIDTH else None
-        return cls(kind, mean, scale, components, dtype)
+        return cls(kind, mean, scale, None, dtype)
 
     def __call__(self, block: Array) -> Array:
-        """Prepared rows, centered on the sample's mean."""
+        """Prepared rows of a dense or sparse block: centered on the sample's mean, or SparseRows."""
+        if self.sparse_width:
+            return SparseRows.of(transformed(sp.csr_array(block, dtype=np.float64), self.kind))
+        block = to_dense(block)
         # Center in double precision: a large offset would eat the digits of single precision.
         changed = cast((transformed(block, self.kind) - self.mean) / self.scale, self.dtype)
         return changed if self.components is None else changed @ self.components
@@ -77,31 +95,54 @@ class Preparation:
     @property
     def width(self) -> int:
         """Columns that come out."""
-        return len(self.mean) if self.components is None else int(self.components.shape[1])
+        return self.sparse_width or (len(self.mean) if self.components is None else int(self.components.shape[1]))
 
 
 def transformed(block: Array, kind: str) -> Array:
     """Square roots of what counts, as unit rows for bags; everything else as it is."""
     if kind in ("dense", "embedding"):
         return block
+    if sp.issparse(block):
+        rooted = block.copy()
+        rooted.data = _rooted(block.data, kind)
+        norms = np.sqrt(np.asarray(rooted.multiply(rooted).sum(axis=1)).ravel()) if kind != "histogram" else None
+        if norms is not None:
+            rooted.data /= np.repeat(np.where(norms > 0, norms, 1.0), np.diff(rooted.indptr))
+        return rooted
     xp = namespace(block)
-    rooted = xp.sqrt(xp.clip(block, 0.0, None))
+    rooted = _rooted(block, kind)
     if kind == "histogram":
         return rooted
     norms = xp.sqrt(squares(rooted))[:, None]
     return rooted / xp.where(norms > 0, norms, xp.ones_like(norms))
 
 
+def _rooted(values: Array, kind: str) -> Array:
+    xp = namespace(values)
+    if kind == "signed bag":
+        return xp.sign(values) * xp.sqrt(xp.abs(values))
+    return xp.sqrt(xp.clip(values, 0.0, None))
+
+
+def share_of_zeros(sample: Array) -> float:
+    if sp.issparse(sample):
+        return 1.0 - np.count_nonzero(sample.data) / max(sample.shape[0] * sample.shape[1], 1)
+    return float(namespace(sample).mean(cast(sample == 0, precision(sample))))
+
+
 def kind_of(sample: Array) -> str:
-    """Histogram, bag, embedding or dense; see the top of this file."""
-    xp = namespace(sample)
-    if float(xp.min(sample)) >= 0:
-        sums = host(xp.sum(sample, axis=1))
+    """Histogram, bag, signed bag, embedding or dense; see the top of this file."""
+    is_sparse = sp.issparse(sample)
+    xp = np if is_sparse else namespace(sample)
+    if float(sample.min() if is_sparse else xp.min(sample)) >= 0:
+        sums = np.asarray(sample.sum(axis=1)).ravel() if is_sparse else host(xp.sum(sample, axis=1))
         if (sums > 0).all() and sums.std() <= 0.02 * sums.mean() and sample.shape[1] > 2:
             return "histogram"
-        if float(xp.mean(cast(sample == 0, precision(sample)))) > 0.5:
+        if share_of_zeros(sample) > MOSTLY:
             return "bag"
-    return "embedding" if _is_embedding(sample) else "dense"
+    elif is_sparse and share_of_zeros(sample) > NEARLY_ALL:
+        return "signed bag"
+    return "embedding" if _is_embedding(to_dense(sample)) else "dense"
 
 
 def _is_embedding(sample: Array) -> bool:
@@ -121,27 +162,12 @@ def _is_embedding(sample: Array) -> bool:
     return bool(np.corrcoef(np.arange(len(ranks)), ranks)[0, 1] > MIN_SORTED)
 
 
-def leading_components(centered: Array, width: int) -> Array:
-    """Directions of largest variance: exactly where the smaller side allows it, else by randomized SVD."""
-    xp = namespace(centered)
-    n, d = centered.shape
-    width = min(width, n - 1, d)
-    if min(n, d) > EXACT_SIDE:
-        from sklearn.utils.extmath import randomized_svd
-
-        _, _, Vt = randomized_svd(host(cast(centered, "float32")), width, n_iter=2, random_state=0)
-        return to_device_of(np.ascontiguousarray(Vt.T), centered)
-    if d <= n:
-        return top_eigh(centered.T @ centered, width)[1]
-    w, U = top_eigh(centered @ centered.T, width)
-    keep = w > 1e-10 * w[0]
-    return centered.T @ (U[:, keep] / xp.sqrt(w[keep]))
-
-
-def rbf_features(X: Array, anchors: Array, bandwidth: float) -> Array:
-    """exp(-||x - t_j||^2 / bandwidth) of every row x and anchor t_j; X itself if the bandwidth is 0."""
-    if not bandwidth:
+def map_features(X: Array, anchors: Array, bandwidth: float) -> Array:
+    """RBF similarities of prepared rows to anchors; of bandwidth 0, inner products, or without anchors X itself."""
+    if not bandwidth and not len(anchors):
         return X
+    if not bandwidth:
+        return X.products(anchors) if isinstance(X, SparseRows) else X @ anchors.T
     D = squared_distances(X, anchors)
     D *= float(-1.0 / bandwidth)
     return np.exp(D, out=D) if isinstance(D, np.ndarray) else namespace(D).exp(D)
@@ -153,7 +179,7 @@ class FeatureMap:
     """Preparation, then the features of a view: as prepared, or RBF similarities to anchors."""
 
     preparation: Preparation
-    anchors: Array  # (P, width of the prepared view); empty for the linear map
+    anchors: Array  # (P, width of the prepared view); empty for the linear map of a narrow view
     bandwidth: float  # absolute; 0 for the linear map
 
     @classmethod
@@ -161,10 +187,12 @@ class FeatureMap:
         cls, preparation: Preparation, prepared: Array, kind: str, width: float, n_anchors: int, rng: Rng
     ) -> FeatureMap:
         """Anchors from a prepared sample, and the bandwidth relative to its median distance."""
-        if kind == "linear":
+        if kind == "linear" and preparation.width <= MAX_WIDTH:
             return cls(preparation, take_rows(prepared, []), 0.0)
-        count = max(min(n_anchors, len(prepared) // 2), 1)
+        count = min(n_anchors, len(prepared))
         anchors = take_rows(prepared, np.sort(rng.choice(len(prepared), count, replace=False)))
+        if kind == "linear":
+            return cls(preparation, anchors, 0.0)
         median = median_of(squared_distances(prepared[: min(len(prepared), 2000)], anchors))
         return cls(preparation, anchors, width * (median or 1.0))
 
@@ -175,11 +203,15 @@ class FeatureMap:
 
     @property
     def n_features(self) -> int:
-        return len(self.anchors) if self.bandwidth else self.preparation.width
+        return len(self.anchors) or self.preparation.width
+
+    @property
+    def dtype(self) -> str:
+        return self.preparation.dtype
 
     def of_prepared(self, X: Array) -> Array:
         """Features of rows that are prepared already."""
-        return rbf_features(X, self.anchors, self.bandwidth)
+        return cast(map_features(X, self.anchors, self.bandwidth), self.dtype)
 
     def __call__(self, block: Array) -> Array:
         """Features of raw rows."""

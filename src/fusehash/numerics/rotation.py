@@ -52,6 +52,11 @@ def signs_of(Y: Array) -> Array:
     return 2.0 * cast(Y > 0.0, precision(Y)) - 1.0
 
 
+def soft_signs(Y: Array, softness: float) -> Array:
+    """tanh(Y / softness): nearly signs, but small where rounding errors or noise would decide the sign."""
+    return namespace(Y).tanh(Y / softness)
+
+
 def learned_rotations(Y: Array, n_bits: int, rng: np.random.Generator, n_steps: int, softness: float = 0.0) -> Array:
     """(r, n_bits): columns of ITQ rotations from independent random starts, side by side where n_bits > r."""
     r = Y.shape[1]

@@ -24,7 +24,9 @@ __all__ = [
 views.OPENERS.update(view=open_view, blocks=open_blocks, is_stream=is_block_stream)
 
 
-def passes_over(views: PairedViews, n_threads: int | None = None, device: str | None = None) -> RowPasses:
+def passes_over(
+    views: PairedViews, n_threads: int | None = None, device: str | None = None, *, keep_sparse: bool = False
+) -> RowPasses:
     """Passes over the rows: by the dask cluster that this process is connected to, or in this process.
 
     Workers read files (under the same paths) and dask arrays. With anything else, or a `device`, it is this process.
@@ -34,4 +36,4 @@ def passes_over(views: PairedViews, n_threads: int | None = None, device: str | 
         from fusehash.streams.cluster import ClusterPasses
 
         return ClusterPasses(client, views, n_threads)
-    return RowPasses(views, n_threads, device)
+    return RowPasses(views, n_threads, device, keep_sparse=keep_sparse)

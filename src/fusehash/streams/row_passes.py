@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
+import scipy.sparse as sp
 
 from fusehash.errors import DataError
 from fusehash.numerics.arrays import (
@@ -43,7 +44,8 @@ Result = TypeVar("Result")
 class Block:
     """Some rows of every view, and where each view is present (None: in all of them).
 
-    Arrays are dense and in double precision; on a GPU, single stays single.
+    Arrays are dense and in double precision; on a GPU, single stays single. Sparse views of the host stay sparse in
+    passes that `keep_sparse`.
     """
 
     rows: slice
@@ -67,6 +69,8 @@ class RowPasses:
         Where to compute on views of the host, such as "cuda". Views on a device stay where they are.
     selection : (n,) array of int, optional
         Only these rows, in this order.
+    keep_sparse : bool
+        Whether rows of sparse matrices come as csr_array, for work that knows them.
 
     Attributes
     ----------
@@ -75,9 +79,15 @@ class RowPasses:
     """
 
     def __init__(
-        self, views: PairedViews, n_threads: int | None = None, device: str | None = None, selection: Rows | None = None
+        self,
+        views: PairedViews,
+        n_threads: int | None = None,
+        device: str | None = None,
+        selection: Rows | None = None,
+        keep_sparse: bool = False,
     ) -> None:
         self.views, self.n_threads, self.device, self.selection = views, n_threads, device, selection
+        self.keep_sparse = keep_sparse
         self.like = self._empty_like()
 
     def _empty_like(self) -> Array:
@@ -114,7 +124,7 @@ class RowPasses:
         """Passes over some rows only; rows of stored views are read once, here, and kept in memory."""
         rows = rows if self.selection is None else self.selection[rows]
         if self.views.in_memory:
-            return RowPasses(self.views, self.n_threads, self.device, rows)
+            return RowPasses(self.views, self.n_threads, self.device, rows, self.keep_sparse)
         kept = self.views.rows(rows)  # not checked again: a view may be missing in all of these rows
         kept._views = self._gather(rows)
         return RowPasses(kept, self.n_threads, self.device)
@@ -124,7 +134,12 @@ class RowPasses:
         return {name: take_rows(view, rows) for name, view in self.views.items()}
 
     def take(self, name: str, rows: Rows) -> Array:
-        """A few rows of one view, dense, where the work is done; rows in which it is missing come as zeros."""
+        """A few rows of one view where the work is done; rows in which it is missing come as zeros."""
+        return self._rows(name, rows)
+
+    def _rows(self, name: str, rows: slice | Rows) -> Array:
+        if self.keep_sparse and sp.issparse(self.views[name]) and isinstance(self.like, np.ndarray):
+            return self.views.sparse(name, rows)
         return self._bring(self.views.dense(name, rows))
 
     def _bring(self, dense: Array) -> Array:
@@ -139,14 +154,15 @@ class RowPasses:
 
     def block(self, rows: slice) -> Block:
         where = rows if self.selection is None else self.selection[rows]
-        arrays = {name: self._bring(self.views.dense(name, where)) for name in self.names}
+        arrays = {name: self._rows(name, where) for name in self.names}
         return Block(rows, arrays, {name: self.present(name, where) for name in self.names})
 
     def rows_per_block(self, size: int) -> int:
         """Rows per block; `size` is what suits the host."""
         if is_accelerated(self.like):
             return device_rows(self.like)
-        return max(min(size, BLOCK_ENTRIES // max(self.n_features.values())), min(size, 256))
+        dense = [d for name, d in self.n_features.items() if not (self.keep_sparse and sp.issparse(self.views[name]))]
+        return max(min(size, BLOCK_ENTRIES // max([*dense, 1])), min(size, 256))
 
     def blocks(self, size: int) -> list[slice]:
         """Slices that cover the rows in order; `size` is what suits the host."""

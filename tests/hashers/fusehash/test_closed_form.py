@@ -77,17 +77,20 @@ def test_spectrum_equals_the_dense_formula(monkeypatch, block_rows: int, weights
     np.testing.assert_allclose(np.linalg.norm(Y, axis=0), np.linalg.norm(expected, axis=0), rtol=1e-3)
 
 
-def test_hash_functions_are_ridge_regressions_of_the_codes() -> None:
+def test_hash_functions_are_ridge_regressions_of_soft_codes() -> None:
     arrays, maps, rows = small_problem()
     choices = Choices(hash_ridge=0.05)
     data = InMemory(arrays)
     centered = row_maps(data, arrays, maps, rows, choices)
     fitted, codes, _ = solve(data, data, centered, choices, 16, 16, 10, (), np.random.default_rng(0))
-    B = bits.unpack(codes, 16)
+    Y = fitted.project_complete(arrays)
+    assert np.array_equal(bits.pack(Y), codes)
+    assert fitted.softness == pytest.approx(0.53 * np.sqrt(np.mean(Y**2)), rel=1e-3)
+    T = np.tanh(Y / fitted.softness)
     for name, X in arrays.items():
         F = maps[name].of_prepared(X).astype(float) - fitted.means[name]
         G = F.T @ F
-        expected = np.linalg.solve(G + 0.05 * np.trace(G) / len(G) * np.eye(len(G)), F.T @ B)
+        expected = np.linalg.solve(G + 0.05 * np.trace(G) / len(G) * np.eye(len(G)), F.T @ T)
         np.testing.assert_allclose(fitted.weights[name], expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
 
 

@@ -243,14 +243,14 @@ def test_wiki(data_file: Callable[[str], Path]) -> None:
 
 
 def compared_projections(model: fh.FuseHash, *days: Any) -> list[tuple[Any, Any]]:
-    """Of all rows in every view: by the regression on all rows with the bits of the map, and by the model."""
+    """Of all rows in every view: by the regression on all rows with the targets of the map, and by the model."""
     F, S, _ = (np.vstack(column) for column in zip(*(rows_of(model, day) for day in days), strict=True))
-    B = np.where(model.fitted_.code_map(F, S) > 0.0, 1.0, -1.0)
+    T = np.tanh(model.fitted_.code_map(F, S) / model.fitted_.softness)
     width = model.fitted_.maps["image"].n_features
     pairs = []
     for name, X in (("image", F[:, :width]), ("text", F[:, width:])):
         gram = X.T @ X
-        W = np.linalg.solve(gram + 0.003 * np.trace(gram) / len(gram) * np.eye(len(gram)), X.T @ B)
+        W = np.linalg.solve(gram + 0.003 * np.trace(gram) / len(gram) * np.eye(len(gram)), X.T @ T)
         pairs.append((X @ W, X @ model.fitted_.weights[name]))
     return pairs
 
@@ -261,25 +261,36 @@ def test_hash_functions_are_near_those_of_all_rows(second: fh.FuseHash) -> None:
         assert np.linalg.norm(exact - ours) < 0.1 * np.linalg.norm(exact)
 
 
-def test_hash_functions_are_exact_where_the_bits_are_known(first: fh.FuseHash, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hash_functions_are_exact_where_the_targets_are_known(
+    first: fh.FuseHash, monkeypatch: pytest.MonkeyPatch
+) -> None:
     A = np.hstack(rows_of(first, TODAY))
-    monkeypatch.setattr(partial_fit, "bits_of_map", lambda sums, M, ones: A.T @ np.where(A @ M > 0.0, 1.0, -1.0))
+
+    def known(sums: Any, M: Any, ones: int, before: float, after: float) -> Any:
+        return A.T @ np.tanh(A @ M / after)
+
+    monkeypatch.setattr(partial_fit, "targets_of_map", known)
     one_class = TOMORROW.rows(np.flatnonzero(LABELS[700:1200] == 0))  # so that means move
     for exact, ours in compared_projections(deepcopy(first).partial_fit(one_class), TODAY, one_class):
         assert np.linalg.norm(exact - ours) < 1e-5 * np.linalg.norm(exact)
 
 
-def test_normal_rows_give_the_bits_that_were_foreseen() -> None:
+@pytest.mark.parametrize(("before", "after", "error"), [(0.0, 0.0, 0.01), (0.7, 0.4, 0.03)])
+def test_normal_rows_give_the_targets_that_were_foreseen(before: float, after: float, error: float) -> None:
+    def targets(Y: Any, softness: float) -> Any:
+        return np.tanh(Y / softness) if softness else np.where(Y > 0, 1.0, -1.0)
+
     rng = np.random.default_rng(0)
     n = 200_000
     A = np.hstack([rng.standard_normal((n, 4)) @ rng.standard_normal((4, 4)) + [0.3, 0.0, -0.5, 1.0], np.ones((n, 1))])
     M, later = rng.standard_normal((5, 3)), rng.standard_normal((5, 3))
     Y = A @ M
-    B = np.where(Y > 0, 1.0, -1.0)
-    sums = partial_fit.FrameSums(A.T @ A, A.T @ B, A.T @ Y, (Y**2).sum(axis=0))
-    truth = A.T @ np.where(A @ later > 0, 1.0, -1.0)
-    np.testing.assert_allclose(partial_fit.bits_of_map(sums, later, 4) / n, truth / n, atol=0.01)
-    np.testing.assert_allclose(partial_fit.bits_of_map(sums, M, 4), sums.with_bits, rtol=1e-9, atol=1e-6)
+    AT = A.T @ targets(Y, before)
+    sums = partial_fit.FrameSums(A.T @ A, A.T @ targets(Y, 0.0), A.T @ Y, (Y**2).sum(axis=0), AT)
+    truth = A.T @ targets(A @ later, after)
+    np.testing.assert_allclose(partial_fit.targets_of_map(sums, later, 4, before, after) / n, truth / n, atol=error)
+    same_map = partial_fit.targets_of_map(sums, M, 4, before, before)
+    np.testing.assert_allclose(same_map, AT, rtol=1e-9, atol=1e-6)
 
 
 # -- the parts -------------------------------------------------------------------------------------------------------

@@ -12,9 +12,9 @@ from fusehash.hashers.fusehash.closed_form import learn_graph, learn_maps, learn
 from fusehash.hashers.fusehash.fitted import Choices, RowMaps
 from fusehash.hashers.fusehash.nested import check_nested
 from fusehash.hashers.fusehash.partial_fit import Incremental
-from fusehash.hashers.fusehash.tuning import training_fusion_weights, tune
+from fusehash.hashers.fusehash.tuning import training_fusion_weights, tune, warn_if_uneven
 from fusehash.numerics.anchors import FUSIONS
-from fusehash.numerics.arrays import convert, host
+from fusehash.numerics.arrays import Array, convert, host, to_device_of
 from fusehash.numerics.features import MAPS
 from fusehash.parameters import Progress, Rule, auto, choice, integer, is_auto, optional, real, rng_for, sequence
 from fusehash.views import Floats, PairedViews
@@ -37,7 +37,8 @@ class FuseHash(Incremental):
     n_neighbors : int or "auto"
         Anchors that each item is joined to; "auto" is 45, or a tenth of the anchors where that is less.
     feature_map : {"auto", "linear", "rbf"}
-        Features of a view: as they are, or RBF similarities to anchors.
+        Features of a view: as they are (products with anchors for views of more than 512 columns), or RBF similarities
+        to anchors.
     kernel_width : float or "auto"
         Width of the RBF, relative to the median squared distance.
     ridge : float or "auto"
@@ -59,7 +60,7 @@ class FuseHash(Incremental):
         How the graphs of the views are fused: their mean, or their product (Eq. 15 of the paper) with the mean for
         empty rows.
     n_kernel_anchors : int or "auto"
-        Anchors of the RBF features; "auto" is 500 to 1,500 by the number of rows.
+        Anchors of the features; "auto" is 1,000 to 2,000 by the number of rows, or all rows if there are fewer.
     n_rotation_steps : int, default 50
         Steps of the rotation (ITQ); 0 leaves it random.
     nested : sequence of int, optional
@@ -111,6 +112,7 @@ class FuseHash(Incremental):
     summary: ClassVar[str] = "closed form that tunes itself: the default"
     accelerated: ClassVar[bool] = True
     quadratic: ClassVar[bool] = False
+    keeps_sparse: ClassVar[bool] = True
     REMOVED: ClassVar[dict[str, str]] = {"preset": "use AGSFH for the method of the paper"}
     PARAMETERS: ClassVar[dict[str, Rule]] = {
         "n_anchors": auto(integer(1)),
@@ -197,6 +199,7 @@ class FuseHash(Incremental):
         preparations = learn_preparations(data, dtype, rng_for(seed, "preparation"))
         rng = rng_for(seed, "tuning")
         choices, tuning, weights = tune(data, preparations, start, free, self.n_bits, rng, self._report)
+        warn_if_uneven(type(self).__name__, tuning.get("evenness", {}))
         rng = rng_for(seed, "closed form")
         feature_maps = learn_maps(data, preparations, choices, n_kernel_anchors, rng)
         graph = learn_graph(data, preparations, choices, n_anchors, n_neighbors, rng)
@@ -220,14 +223,15 @@ class FuseHash(Incremental):
         self.settings_ = {"n_anchors": n_anchors, "n_neighbors": n_neighbors, "rank": len(eigenvalues)}
 
     def _anchor_numbers(self, n_rows: int) -> tuple[int, int, int]:
-        """Anchors and neighbors of the graph, anchors of the RBF features; "auto" is what docs/study.md found best."""
+        """Anchors and neighbors of the graph, anchors of the features; "auto" is what docs/study.md found best."""
         usual = 500 if n_rows < 6_000 else min(n_rows // 6, 1_500) if n_rows <= 20_000 else 1_000
+        of_features = min(max(1_000, n_rows // 3), 2_000) if n_rows <= 20_000 else 1_000
         owner = type(self).__name__
         P: Any = max(min(usual, n_rows // 2), 1) if is_auto(self.n_anchors) else self.n_anchors
         integer(1, n_rows, " (the number of rows)").check(owner, "n_anchors", P)
         k: Any = max(min(45, P // 10), 1) if is_auto(self.n_neighbors) else self.n_neighbors
         integer(1, P, " (the number of anchors)").check(owner, "n_neighbors", k)
-        return int(P), int(k), usual if is_auto(self.n_kernel_anchors) else int(self.n_kernel_anchors)
+        return int(P), int(k), of_features if is_auto(self.n_kernel_anchors) else int(self.n_kernel_anchors)
 
     def _start(self, n_views: int) -> tuple[Choices, set[str]]:
         """Where tuning starts, and the names of the parameters that are free ("auto")."""
@@ -248,6 +252,15 @@ class FuseHash(Incremental):
         if self.nested is not None:
             short.nested = tuple(length for length in self.nested if length < n_bits) or None
         return short
+
+    def _project_foreign(self, matrix: Array, name: str) -> Array:
+        """Where the tensor is, unless the model holds sparse rows, which are on the host."""
+        if any(feature_map.preparation.sparse_width for feature_map in self.fitted_.maps.values()):
+            return to_device_of(self.project(host(matrix), view=name), matrix)
+        return super()._project_foreign(matrix, name)
+
+    def _stays_sparse(self, name: str, learned: dict[str, Any]) -> bool:
+        return bool(learned["fitted_"].maps[name].preparation.sparse_width == learned["n_features_"][name])
 
     def _project_block(self, block: Floats, view: str) -> Floats:
         return self.fitted_.project(self.fitted_.maps[view].preparation(block), view)

@@ -9,7 +9,10 @@ are optimal), gives
 
     Z = [sqrt(a_1) Q_1, ..., sqrt(a_M) Q_M, sqrt(mu) centered(S L^-1/2)],     M = Z Z'
     (w, V): top r eigenpairs of Z'Z,     Y = sqrt(N) Z V diag(w)^(p - 1/2)
-    R: rotation by ITQ,     B = sgn(Y R),     W_m = (F_m'F_m + ridge_h I)^-1 F_m'B.
+    R: rotation by ITQ,     B = sgn(Y R),     W_m = (F_m'F_m + ridge_h I)^-1 F_m' tanh(Y R / h).
+
+The hash functions W_m regress on a soft B: signs near zero are noise, which plain signs would ask them to learn. h is
+about half of the root mean square of Y R.
 
 The graph is learned in two steps: first from the raw views, then blended with a graph over Y itself, in which neighbors
 agree in all views at once. Each step below is one pass over blocks of rows, or works on the sums of such a pass.
@@ -23,6 +26,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from fusehash import bits
 from fusehash.errors import DataError
@@ -31,7 +35,7 @@ from fusehash.hashers.fusehash.nested import nested_rotations
 from fusehash.numerics.arrays import Array, cast, host, is_accelerated, namespace, precision, zeros
 from fusehash.numerics.features import FeatureMap, Preparation
 from fusehash.numerics.linalg import leading_eigenpairs, ridge_solver, solve_ridge, whitening
-from fusehash.numerics.rotation import signs_of
+from fusehash.numerics.rotation import soft_signs
 from fusehash.parameters import Progress
 from fusehash.streams.row_passes import Block, RowPasses, RowSums, concat
 from fusehash.views import PairedViews
@@ -43,6 +47,7 @@ BLOCK_ROWS = 2048
 SAMPLE_ROWS, SAMPLE_ENTRIES = 4096, 2**24
 ROTATION_ROWS = 20_000  # enough for the rotation, and for the mean features of large data
 SOFTNESS = 0.3  # of the signs in the rotation; see fusehash.numerics.rotation
+TARGET_SOFTNESS = 0.53  # h relative to the root mean square
 
 
 class InMemory:
@@ -70,7 +75,7 @@ def learn_preparations(data: RowPasses, dtype: str, rng: Rng) -> Preparations:
     preparations = {}
     for name in data.names:
         sample = _sample_of_view(data, name, rng)
-        if bool((sample == sample[0]).all()) and _is_constant(data.views, name):
+        if _all_equal(sample) and _is_constant(data.views, name):
             raise DataError(f"View '{name}' must vary between rows. Every feature is constant.")
         preparations[name] = Preparation.learn(sample, dtype=dtype)
     return preparations
@@ -88,13 +93,25 @@ def learn_maps(
 
 
 def _sample_of_view(data: RowPasses, name: str, rng: Rng) -> Array:
-    """Some rows of a view in which it is present, dense."""
+    """Some rows of a view in which it is present."""
     rows = np.flatnonzero(data.views.is_present(name))
-    n_rows = min(SAMPLE_ROWS, len(rows), max(SAMPLE_ENTRIES // data.n_features[name], 256))
+    is_sparse = data.keep_sparse and sp.issparse(data.views[name])
+    n_rows = min(
+        SAMPLE_ROWS, len(rows), SAMPLE_ROWS if is_sparse else max(SAMPLE_ENTRIES // data.n_features[name], 256)
+    )
     return data.take(name, np.sort(rng.choice(rows, n_rows, replace=False)))
 
 
+def _all_equal(sample: Any) -> bool:
+    """Whether all rows of a dense or sparse matrix are the same."""
+    if sp.issparse(sample):
+        return bool((sample.max(axis=0) != sample.min(axis=0)).nnz == 0)
+    return bool((sample == sample[0]).all())
+
+
 def _is_constant(views: PairedViews, name: str) -> bool:
+    if sp.issparse(views[name]):
+        return _all_equal(views[name][np.flatnonzero(views.is_present(name))])
     present = views.is_present(name)
     first = views.block(name, np.flatnonzero(present)[:1])
     return all(bool((views.block(name, rows)[present[rows]] == first).all()) for rows in views.blocks())
@@ -211,16 +228,21 @@ def embedded(maps: RowMaps, embedding: Embedding, block: Block) -> Array:
     return embedding(features.F, maps.graph_rows(features))
 
 
-def codes_of(maps: RowMaps, code_map: Embedding, block: Block) -> tuple[tuple[Array], RowSums]:
-    """B = sgn(Y R) of a block, packed, and the sums F'B."""
+def codes_of(maps: RowMaps, code_map: Embedding, softness: float, block: Block) -> tuple[tuple[Array], RowSums]:
+    """B = sgn(Y R) of a block, packed, and the sums F'T with the soft targets T."""
     features = maps.features(block)
     Y, F = code_map(features.F, maps.graph_rows(features)), exact(features.F)
-    return (bits.pack(Y),), RowSums(FB=cast(F.T @ cast(signs_of(Y), precision(F)), "float64"))
+    return (bits.pack(Y),), RowSums(FT=cast(F.T @ cast(soft_signs(Y, softness), precision(F)), "float64"))
 
 
-def hash_functions(FF: Array, FB: Array, spans: dict[str, slice], ridge: float) -> Arrays:
-    """W_m = (F_m'F_m + ridge_h I)^-1 F_m'B."""
-    return {name: solve_ridge(ridge_solver(FF[span, span], ridge), FB[span]) for name, span in spans.items()}
+def target_softness(mean_square: float) -> float:
+    """h from the mean square of Y R over rows and bits."""
+    return TARGET_SOFTNESS * max(mean_square, 1e-30) ** 0.5
+
+
+def hash_functions(FF: Array, FT: Array, spans: dict[str, slice], ridge: float) -> Arrays:
+    """W_m = (F_m'F_m + ridge_h I)^-1 F_m'T."""
+    return {name: solve_ridge(ridge_solver(FF[span, span], ridge), FT[span]) for name, span in spans.items()}
 
 
 def solve(
@@ -254,10 +276,12 @@ def solve(
     Y = Y[:: max(len(Y) // ROTATION_ROWS, 1)][:ROTATION_ROWS]  # blocks of a device are longer
     R = nested_rotations(cast(Y, "float64"), n_bits, nested, rng, n_rotation_steps, SOFTNESS)
     code_map = embedding.rotated(R)
+    softness = target_softness(float(namespace(Y).mean((cast(Y, "float64") @ R) ** 2)))
     report(0, 0, "codes")
     if all_rows is not data:
         maps = replace(maps, n_rows=all_rows.n_rows, kept_features={}, kept_graphs={})
-    (codes,), bit_sums = all_rows.total(partial(codes_of, maps, code_map), BLOCK_ROWS)  # type: ignore[misc]
+    work = partial(codes_of, maps, code_map, softness)
+    (codes,), target_sums = all_rows.total(work, BLOCK_ROWS)  # type: ignore[misc]
     FF = sums["FF"] if all_rows is data else sums["FF"] * (all_rows.n_rows / data.n_rows)
-    W = hash_functions(FF, bit_sums["FB"], maps.spans, choices.hash_ridge)
-    return Fitted(maps.maps, maps.means, W, dict.fromkeys(W, 1.0), maps.graph, code_map), codes, w
+    W = hash_functions(FF, target_sums["FT"], maps.spans, choices.hash_ridge)
+    return Fitted(maps.maps, maps.means, W, dict.fromkeys(W, 1.0), maps.graph, code_map, softness), codes, w

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from fusehash.files import storable
 from fusehash.numerics.anchors import fuse, neighbor_graph
 from fusehash.numerics.arrays import Array, cast, host, mask_rows, namespace, precision, to_device_of, zeros
-from fusehash.numerics.features import FeatureMap, rbf_features
+from fusehash.numerics.features import FeatureMap, map_features
+from fusehash.numerics.sparse import SparseRows
 from fusehash.streams.row_passes import Block
 
 Arrays = dict[str, Array]  # by view
@@ -143,7 +144,7 @@ class RowMaps:
         for name, feature_map in self.maps.items():
             X = block.arrays[name]
             prepared[name] = X if self.is_prepared else feature_map.preparation(X)
-            F = rbf_features(prepared[name], feature_map.anchors, feature_map.bandwidth)
+            F = cast(map_features(prepared[name], feature_map.anchors, feature_map.bandwidth), feature_map.dtype)
             if self.means:
                 F = F - self.means[name]
             seen = block.present[name]
@@ -152,7 +153,7 @@ class RowMaps:
             parts.append(F)
         F = parts[0] if len(parts) == 1 else namespace(parts[0]).concat(parts, axis=1)
         features = RowFeatures(block.rows, prepared, block.present, F)
-        width = F.shape[1] + sum(X.shape[1] for X in prepared.values())
+        width = F.shape[1] + sum(X.shape[1] for X in prepared.values() if not isinstance(X, SparseRows))
         if self.means and self.n_rows * width <= CACHED_ENTRIES:
             self.kept_features[block.rows.start] = features
         return features
@@ -190,6 +191,7 @@ class Fitted:
     fusion_weights: dict[str, float]
     graph: GraphMap | None
     code_map: Embedding  # features and graph row of a complete item -> real code
+    softness: float = 0.0  # of the targets of the hash functions; 0: they were signs
 
     def project(self, prepared: Array, name: str) -> Array:
         """Real code of items seen in one view, from prepared rows."""

@@ -2,16 +2,16 @@
 
 The first call fixes the frame: preparations, feature maps, their means, anchors, first embedding, latent anchors. In it
 every row has the columns A = [F, S, 1, E] (features, graph row, one, E = 1 where a view is present), a real code y and
-the bits b = sgn(y). The model keeps A'A, A'b, A'y and sum y^2, which are added over all calls, and A and b of a few
-rows, drawn evenly from all. The moments of any later map y_new = A M follow without the rows: A'y_new = (A'A) M. New
-means mu of the features are such a map too, F - E mu, so that spectrum and hash functions are centered exactly, also
-where views are missing. A later call
+the bits b = sgn(y) with their soft form t. The model keeps A'A, A'b, A't, A'y and sum y^2, which are added over all
+calls, and A and b of a few rows, drawn evenly from all. The moments of any later map y_new = A M follow without the
+rows: A'y_new = (A'A) M. New means mu of the features are such a map too, F - E mu, so that spectrum and hash functions
+are centered exactly, also where views are missing. A later call
 
     1. adds the sums of the new rows                      exact: the sums of one pass over all rows, up to rounding
     2. computes means and spectrum from the sums          exact in the frame of the first call
     3. rotates the embedding to the bits given so far     R = polar(Y'B); the bits of new rows by the map so far
     4. encodes the new rows; codes of old rows stay       `drift_`: share of the old bits that the new map would change
-    5. fits the hash functions to the bits of the map     exact for new rows; F'B of old rows is approximate
+    5. fits the hash functions to the targets of the map  exact for new rows; F'T of old rows is approximate
 
 Not repeated are the steps that need the rows themselves: learning the frame, tuning, running ITQ to its end.
 """
@@ -31,12 +31,12 @@ from fusehash import bits
 from fusehash.errors import DataError, ParameterError
 from fusehash.files import contiguous, storable
 from fusehash.hashers.base import CrossModalHasher
-from fusehash.hashers.fusehash.closed_form import BLOCK_ROWS, exact, hash_functions, spectrum
+from fusehash.hashers.fusehash.closed_form import BLOCK_ROWS, exact, hash_functions, spectrum, target_softness
 from fusehash.hashers.fusehash.fitted import Arrays, Choices, Embedding, Fitted, GraphMap, Masks, RowMaps
 from fusehash.hashers.fusehash.nested import check_nested
 from fusehash.numerics.arrays import Array, cast, convert, host, namespace, precision, to_device_of, zeros
 from fusehash.numerics.parallel import one_blas_thread
-from fusehash.numerics.rotation import groups, signs_of
+from fusehash.numerics.rotation import groups, signs_of, soft_signs
 from fusehash.streams.row_passes import Block, RowPasses, RowSums
 from fusehash.views import PairedViews, ViewsLike
 
@@ -97,8 +97,8 @@ class Incremental(CrossModalHasher):
                 data = self._passes(paired)
                 fitted = convert(self.fitted_, lambda part: to_device_of(part, data.like))
                 frame = Frame(fitted, fitted.means, data.n_rows)
-                work = partial(frame.row_sums, fitted.code_map, frame.shift(fitted.means), True)
-                sums = FrameSums(**convert(data.total(work, BLOCK_ROWS, [self.codes_])[1], host))
+                work = partial(frame.row_sums, fitted, frame.shift(fitted.means), True)
+                sums = FrameSums.of(convert(data.total(work, BLOCK_ROWS, [self.codes_])[1], host))
                 summary, part = frame.summary(data, sums, self.codes_)
         except BaseException:  # also Ctrl-C: it was not fitted before
             self._take_learned()
@@ -170,14 +170,14 @@ class Incremental(CrossModalHasher):
             fitted, means, old = convert(kept, lambda part: to_device_of(part, data.like))
             frame = Frame(fitted, means, data.n_rows)
             self._report(1, 3, "sums of the new rows")
-            work = partial(frame.row_sums, fitted.code_map, frame.shift(fitted.means), True)
+            work = partial(frame.row_sums, fitted, frame.shift(fitted.means), True)
             so_far = data.total(work, BLOCK_ROWS)[1]
             self._report(2, 3, "spectrum of all rows")
             refit = self._refit(fitted, means, old.gram + so_far["gram"], old.with_bits + so_far["with_bits"])
             self._report(3, 3, "codes of the new rows")
-            work = partial(frame.row_sums, refit.fitted.code_map, refit.mu, False)
+            work = partial(frame.row_sums, refit.fitted, refit.mu, False)
             (codes,), new = data.total(work, BLOCK_ROWS)  # type: ignore[misc]
-            codes, new = host(codes), FrameSums(**{**new, "gram": so_far["gram"]})
+            codes, new = host(codes), FrameSums.of({**new, "gram": so_far["gram"]})
             summary, part = frame.summary(data, convert(new, host), codes)
             seen = self.sums_.with_part(summary, [part])
             self._adopt(refit, old, new, total.sample, seen, np.concatenate([self.codes_, codes]))
@@ -194,7 +194,10 @@ class Incremental(CrossModalHasher):
         embedding, w = spectrum(sums, frame.maps, choices, rank)
         nested = check_nested(type(self).__name__, self.nested, self.n_bits)
         code_map = embedding.rotated(aligned_rotation(frame.on_columns(embedding, mu).T @ with_bits, nested))
-        changed = replace(fitted, means=later_means, graph=frame.moved_graph(mu), code_map=code_map)
+        M = frame.on_columns(code_map, mu)
+        softness = target_softness(float(namespace(M).sum(M * (gram @ M))) / (sums["count"] * self.n_bits))
+        graph = frame.moved_graph(mu)
+        changed = replace(fitted, means=later_means, graph=graph, code_map=code_map, softness=softness)
         return Refit(frame, mu, sums["FF"], changed, w)
 
     def _adopt(
@@ -204,10 +207,10 @@ class Incremental(CrossModalHasher):
         frame, mu = refit.frame, refit.mu
         M = frame.on_columns(refit.fitted.code_map, mu)
         q = len(M) - len(mu)
-        AB = bits_of_map(old, M, q)
-        AB = AB if new is None else AB + new.with_bits
-        FB = AB[: frame.n_features] - mu.T @ AB[q:]
-        W = hash_functions(refit.FF, FB, frame.spans, self.tuning_["chosen"]["hash_ridge"])
+        AT = targets_of_map(old, M, q, self.fitted_.softness, refit.fitted.softness)
+        AT = AT if new is None else AT + new.with_targets
+        FT = AT[: frame.n_features] - mu.T @ AT[q:]
+        W = hash_functions(refit.FF, FT, frame.spans, self.tuning_["chosen"]["hash_ridge"])
         fitted = convert(replace(refit.fitted, weights=W), host)
         later = bits.pack(frame.codes_of(sample.columns, fitted.code_map, host(mu)))
         changed = bits.unpack(sample.codes, self.n_bits) != bits.unpack(later, self.n_bits)
@@ -227,12 +230,22 @@ class Incremental(CrossModalHasher):
 @storable("Sums")
 @dataclass
 class FrameSums:
-    """A'A, A'b, A'y and sum y^2 of some rows. In a model A'A is packed: the lower triangle, row by row."""
+    """A'A, A'b, A'y, sum y^2 and A't of some rows. In a model A'A is packed: the lower triangle, row by row."""
 
     gram: Array
     with_bits: Array
     with_codes: Array
     squares: Array
+    with_targets: Array
+
+    @classmethod
+    def of(cls, sums: dict[str, Any]) -> FrameSums:
+        return cls(**{f.name: sums[f.name] for f in fields(cls)})
+
+    @classmethod
+    def revive(cls, with_bits: Array, **others: Array) -> FrameSums:
+        """Sums of models before format 4, whose hash functions were fitted to the bits."""
+        return cls(with_bits=with_bits, with_targets=with_bits, **others)
 
     def plus(self, other: FrameSums) -> FrameSums:
         return FrameSums(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
@@ -378,18 +391,18 @@ class Frame:
         return code_map(A[:, :D] - A[:, q:] @ cast(mu, precision(A)), A[:, D:q])
 
     def row_sums(
-        self, code_map: Embedding, mu: Array, with_gram: bool, block: Block, codes: bits.Codes | None = None
+        self, fitted: Fitted, mu: Array, with_gram: bool, block: Block, codes: bits.Codes | None = None
     ) -> tuple[tuple[Array], RowSums]:
         """Codes of a block and its sums; b are the signs of y, or the `codes` given out. A'A only `with_gram`."""
         A = self.columns(self.maps, block)
-        Y = self.codes_of(A, code_map, mu)
+        Y = self.codes_of(A, fitted.code_map, mu)
         B = signs_of(Y) if codes is None else to_device_of(bits.unpack(codes, Y.shape[1]), A)
+        T = soft_signs(Y, fitted.softness) if fitted.softness else B
         squares = namespace(Y).sum(cast(Y, "float64") ** 2, axis=0)
         left = exact(A)
-        gram, with_bits, with_codes = (
-            cast(left.T @ cast(right, precision(left)), "float64") for right in (A if with_gram else A[:, :0], B, Y)
-        )
-        return (bits.pack(Y),), RowSums(gram=gram, with_bits=with_bits, with_codes=with_codes, squares=squares)
+        rights = {"gram": A if with_gram else A[:, :0], "with_bits": B, "with_codes": Y, "with_targets": T}
+        sums = {n: cast(left.T @ cast(right, precision(left)), "float64") for n, right in rights.items()}
+        return (bits.pack(Y),), RowSums(sums, squares=squares)
 
     def summary(self, data: RowPasses, sums: FrameSums, codes: bits.Codes) -> tuple[RowSummary, list[Any]]:
         """All that is kept of the rows of one call, and what identifies them: a digest of their sums, their number."""
@@ -438,13 +451,15 @@ def aligned_rotation(C: Array, nested: tuple[int, ...]) -> Array:
     return to_device_of(R, C)
 
 
-def gaussian_bits(with_ones: Array, AY: Array, Y: Array, squares: Array, count: float) -> Array:
-    """A' sgn(y), if A and y had a joint normal distribution (Price 1958; Bussgang 1952 for zero means):
+def gaussian_targets(with_ones: Array, AY: Array, Y: Array, squares: Array, count: float, softness: float) -> Array:
+    """A't, if A and y had a joint normal distribution (Price 1958; Bussgang 1952 for signs and zero means):
 
-    E[a sgn(y)] = E[a] (2 Phi(t) - 1) + 2 phi(t) cov(a, y) / sd(y),     t = E[y] / sd(y).
+    E[a t] = E[a] (2 Phi(m) - 1) + 2 phi(m) cov(a, y) / d,     m = E[y] / d,     d^2 = var(y) + (2 / pi) h^2,
+
+    with tanh(y / h) taken as 2 Phi(y / s) - 1, s = sqrt(2 / pi) h, which differs by .04 at most.
     """
     xp, mean = namespace(Y), Y / count
-    deviation = xp.sqrt(xp.clip(squares / count - mean**2, 1e-30, None))
+    deviation = xp.sqrt(xp.clip(squares / count - mean**2, 1e-30, None) + 2.0 / np.pi * softness**2)
     t = host(mean / deviation)
     tilt = to_device_of(2.0 * ndtr(t) - 1.0, AY)
     slope = to_device_of(2.0 / np.sqrt(2.0 * np.pi) * np.exp(-(t**2) / 2.0), AY)
@@ -452,13 +467,13 @@ def gaussian_bits(with_ones: Array, AY: Array, Y: Array, squares: Array, count: 
     return with_ones[:, None] * tilt + covariance * (slope / deviation)
 
 
-def bits_of_map(sums: FrameSums, M: Array, ones: int) -> Array:
-    """A'b of rows that are gone, for the bits of a later map A M; `ones` is the column of ones.
+def targets_of_map(sums: FrameSums, M: Array, ones: int, before: float, after: float) -> Array:
+    """A't of rows that are gone, for the targets of a later map A M; `ones` is the column of ones.
 
-    A'b of the bits given out is known; the normal distribution estimates only the change.
+    A't of the earlier map is known, with its softness `before`; the normal distribution estimates only the change.
     """
     gram, count = sums.gram, float(sums.gram[ones, ones])
     AY = gram @ M
-    then = gaussian_bits(gram[ones], sums.with_codes, sums.with_codes[ones], sums.squares, count)
-    now = gaussian_bits(gram[ones], AY, AY[ones], namespace(M).sum(M * AY, axis=0), count)
-    return sums.with_bits + now - then
+    then = gaussian_targets(gram[ones], sums.with_codes, sums.with_codes[ones], sums.squares, count, before)
+    now = gaussian_targets(gram[ones], AY, AY[ones], namespace(M).sum(M * AY, axis=0), count, after)
+    return sums.with_targets + now - then

@@ -1,75 +1,105 @@
 """Choose the settings of the closed form on held-out training rows, without labels.
 
-Two things can be measured on held-out pairs without knowing any class, both across views and by Hamming distance:
+Two things can be measured on held-out pairs without knowing any class, both across views:
 
-    pair AUC     the mean normalized rank of the true partner: are the views aligned?
-    neighbors    MAP@50 of finding items that are near in every view at once, from each view among the codes of each
-                 other view and among the fused codes: do neighborhoods survive? (Pair AUC undervalues the graph.)
+    partners     mean of -log(r / n), r the rank of the true partner among n: are the views aligned? The query is real
+                 and the database binary, which is less noisy than two codes.
+    neighbors    MAP@50, by Hamming distance, of finding items that are near in every view at once, from each view among
+                 the codes of each other view and among the fused codes: do neighborhoods survive?
 
-The score is log(pair AUC - 1/2) + log(neighbors). Over seven data sets and 52 random settings each, its pick lost
-.010 MAP on average against the best of 13 settings, and pair AUC alone .0125 (docs/study.md).
+The score is log(partners) + log(neighbors) + log(share of live bits). The last sees a collapse: bits that are nearly
+constant for held-out rows count as missing, and codes that are nearly all the same score as nothing.
 
-The search changes one setting at a time, over a few values, and keeps a change only if it exceeds the noise.
+The weight of the graph starts from how far the views agree on neighborhoods (`graph_agreement`): where they agree, the
+pairs align the views without the help of a graph, which would blur them; where they do not, the graph of both is what
+holds classes together. On 13 development sets this order was the same (docs/study.md).
+
+The search changes one setting at a time, over a few values, and keeps a change only if it exceeds what noise, or the
+difference between partners and classes, explains (`MIN_GAIN`). Last it tries linear maps with strong ridges, CCA and
+kernel CCA (no graph, all directions with equal weight, rotated by ITQ), so that what is chosen never scores
+less than they do beyond noise. A trial that is hopeless on the first split is not run on the second.
 """
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import permutations
+from itertools import combinations, permutations
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fusehash import bits
-from fusehash.evaluation import Relevance, average_precision, pair_auc
+from fusehash.errors import FusehashWarning
+from fusehash.evaluation import Relevance, average_precision
 from fusehash.hashers.fusehash.closed_form import InMemory, Preparations, Rng, learn_means, solve
 from fusehash.hashers.fusehash.fitted import Arrays, Choices, Fitted, GraphMap, RowMaps
 from fusehash.numerics.anchors import neighbor_graph, squared_distances
-from fusehash.numerics.arrays import Array, host, is_accelerated, load_linear_algebra, take_rows
-from fusehash.numerics.features import FeatureMap
+from fusehash.numerics.arrays import Array, convert, host, is_accelerated, load_linear_algebra, take_rows
+from fusehash.numerics.features import FeatureMap, Preparation
 from fusehash.numerics.parallel import map_blocks, n_cores
 from fusehash.numerics.rotation import signs_of
 from fusehash.parameters import Progress
 from fusehash.streams.row_passes import RowPasses
+from fusehash.views import Floats
 
 MIN_TUNING_ROWS, TUNING_ROWS = 40, 1600
 HELD_OUT = 0.3  # share of the tuning rows
 N_SPLITS = 2
 TRIAL_ANCHORS, TRIAL_BITS, TRIAL_ROTATION_STEPS = 160, 64, 15
-MIN_GAIN = 0.06  # a change must raise the score by this much; smaller gains are noise
+HOPELESS = 0.1  # so far below the best score on the first split, a trial is not run on the second
+NOTHING = 1e-3  # the least value of a measure; its logarithm is what a collapse scores
+# A bit of held-out rows whose mean is beyond MAX_MEAN tells nothing apart. Codes collapse if no bit is left, or if the
+# share of distinct codes among them is below MIN_DISTINCT of that among the rows that were learned from.
+MAX_MEAN, MIN_DISTINCT = 0.8, 0.1
+MIN_EVENNESS = 0.8  # of held-out codes relative to learned ones, below which `fit` warns
 # With more rows per feature than this, training rows are as informative as held-out rows.
 MIN_ROWS_PER_FEATURE = 20
+# Views whose graphs correlate more than this need less of a graph, by the fourth power of the excess.
+USUAL_AGREEMENT = 0.12
 MANY_CORES = 8  # with this many, all remaining steps are tried at once
 DEVICE_TRIALS = 4  # trials at once on a device; the host part of one overlaps with the device part of another
 
-GRID: dict[str, list[dict[str, Any]]] = {
+Change = dict[str, Any]
+GRID: dict[str, list[Change]] = {
     "kernel_width": [{"kernel_width": w} for w in (0.5, 2.0)],
-    "feature_map": [{"feature_map": "linear"}],
+    "feature_map": [{"feature_map": "linear", "ridge": 0.1, "hash_ridge": 0.01}],
     "ridge": [{"ridge": r, "hash_ridge": r / 10} for r in (0.003, 0.01, 0.1, 0.3)],
-    "graph_weight": [
-        {"graph_weight": 0.5, "latent_weight": 1.0},
-        {"graph_weight": 1.0, "latent_weight": 0.0},
-        {"graph_weight": 2.0, "latent_weight": 1.0},
-    ],
+    "graph_weight": [],  # none, a quarter, double, and without the latent graph; see `candidates`
     "view_weights": [],  # one view at a time with double weight; see `candidates`
-    "spectral_power": [{"spectral_power": p} for p in (1.5, 3.0)],
+    "spectral_power": [{"spectral_power": p} for p in (1.0, 1.5, 3.0)],
+}
+# What a change of a step must add to the score. On data with classes, a weaker graph and a linear map find partners
+# better without finding classes better.
+MIN_GAIN = dict.fromkeys(GRID, 0.06) | {"kernel_width": 0.045, "feature_map": 0.15, "graph_weight": 0.15}
+# Settings that cannot collapse. One that scores higher than what the steps have chosen, beyond noise, is taken.
+NOISE = 0.03
+NO_GRAPH = {"graph_weight": 0.0, "latent_weight": 0.0, "spectral_power": 0.5}
+REFERENCES: dict[str, Change] = {
+    "linear, ridge 1": {"feature_map": "linear", "ridge": 1.0, "hash_ridge": 0.1},
+    "linear, ridge 3": {"feature_map": "linear", "ridge": 3.0, "hash_ridge": 0.3},
+    "CCA-ITQ": {"feature_map": "linear", **NO_GRAPH},
+    "kernel CCA-ITQ": {"feature_map": "rbf", **NO_GRAPH},
 }
 
 
 @dataclass
 class Trial:
-    """Settings and their score."""
+    """Settings and how they did on held-out rows; `evenness` is that of held-out codes relative to learned ones."""
 
     choices: Choices
     score: float
-    pair_auc: float
+    partners: float
     neighbors: float
+    live_bits: float
+    evenness: dict[str, float]
     fitted: Fitted = field(repr=False)
 
     def as_dict(self) -> dict[str, Any]:
-        return {**self.choices.as_dict(), "score": self.score, "pair_auc": self.pair_auc, "neighbors": self.neighbors}
+        measures = ("score", "partners", "neighbors", "live_bits")
+        return {**self.choices.as_dict(), **{name: getattr(self, name) for name in measures}}
 
 
 def tune(
@@ -93,67 +123,135 @@ def tune(
     if not steps and len(rows) >= MIN_ROWS_PER_FEATURE * width:
         return start, {**untuned, "note": "every setting was given"}, {}
     rows = np.sort(rng.choice(rows, min(TUNING_ROWS, len(rows)), replace=False))
-    arrays = {name: preparations[name](data.take(name, rows)) for name in data.names}
+    arrays = {name: data.take(name, rows) for name in data.names}
     load_linear_algebra(data.like)
     n_threads = DEVICE_TRIALS if is_accelerated(data.like) else data.n_threads
-    splits = list(map_blocks(partial(HeldOut, preparations, arrays, n_bits), rng.spawn(N_SPLITS), n_threads))
-    best = mean_trial(list(map_blocks(run_trial, [(split, start) for split in splits], n_threads)))
-    trials = [best]
-    ahead = len(steps) if (n_threads or n_cores()) >= MANY_CORES else 1
-    n_done = 0
-    while n_done < len(steps):
-        batch = steps[n_done : n_done + ahead]
-        report(n_done + 1, len(steps), f"tuning {', '.join(batch)}")
-        grids = [candidates(best.choices, name, free, len(arrays)) for name in batch]
-        jobs = [(split, choices) for grid in grids for choices in grid for split in splits]
-        results = iter(list(map_blocks(run_trial, jobs, n_threads)))
-        before = best
-        for grid in grids:
-            n_done += 1
-            for _ in grid:
-                trials.append(mean_trial([next(results) for _ in splits]))
-                if trials[-1].score > best.score + MIN_GAIN:
-                    best = trials[-1]
-            if best is not before:
-                break
-    tuned = {"chosen": best.choices.as_dict(), "views": kinds, "tuned": sorted(free), "rows": len(rows)}
+    dtype = next(iter(preparations.values())).dtype
+    splits = list(map_blocks(partial(HeldOut, kinds, dtype, arrays, n_bits), rng.spawn(N_SPLITS), n_threads))
+    agreement = float(np.mean([split.agreement for split in splits]))
+    if "graph_weight" in free:
+        start = replace(start, graph_weight=min(1.0, (USUAL_AGREEMENT / max(agreement, 1e-9)) ** 4))
+    walk = Walk(start, steps, free, len(arrays), ahead=(n_threads or n_cores()) >= MANY_CORES)
+    while grids := walk.next_grids():
+        report(walk.n_done, len(walk.steps) - 1, f"tuning {', '.join(grids)}")
+        grid = [choices for candidates in grids.values() for choices in candidates]
+        firsts = list(map_blocks(run_trial, [(splits[0], choices) for choices in grid], n_threads))
+        hopeful = [first.choices for first in firsts if walk.is_hopeful(first)]
+        others = list(map_blocks(run_trial, [(split, c) for c in hopeful for split in splits[1:]], n_threads))
+        walk.decide(grids, firsts, others)
+    tuned = {"chosen": walk.best.choices.as_dict(), "views": kinds, "tuned": sorted(free), "rows": len(rows)}
     return (
-        best.choices,
-        {**tuned, "trials": [trial.as_dict() for trial in trials]},
-        fusion_weights(best.fitted, splits[-1].held),
+        walk.best.choices,
+        {
+            **tuned,
+            "agreement": agreement,
+            "evenness": walk.best.evenness,
+            "trials": [trial.as_dict() for trial in walk.trials],
+        },
+        fusion_weights(walk.best.fitted, splits[-1].held),
     )
 
 
-def candidates(current: Choices, name: str, free: set[str], n_views: int) -> list[Choices]:
-    """The current settings with other values of one of them."""
-    changes = GRID[name]
-    if name == "view_weights" and n_views > 1:
-        changes = [{name: tuple(2.0 if i == j else 1.0 for j in range(n_views))} for i in range(n_views)]
-    if name == "kernel_width" and current.feature_map == "linear":
-        changes = []
-    tied = {"ridge": "hash_ridge", "graph_weight": "latent_weight"}.get(name)
-    if tied is not None and tied not in free:  # the user fixed the companion
-        changes = [{key: value for key, value in change.items() if key != tied} for change in changes]
-    return [replace(current, **change) for change in changes]
+class Walk:
+    """What is tried next, the best settings so far, and all that were tried."""
+
+    def __init__(self, start: Choices, steps: list[str], free: set[str], n_views: int, *, ahead: bool) -> None:
+        self._start, self._free, self._n_views, self._ahead = start, free, n_views, ahead
+        self.steps = ["start", *steps, *(["references"] if steps else [])]
+        self.n_done = 0
+        self.trials: list[Trial] = []
+        self._firsts: dict[Choices, float] = {}  # scores on the first split
+
+    def next_grids(self) -> dict[str, list[Choices]]:
+        """The candidates of the next step, or of all remaining steps on many cores; {} at the end."""
+        if self.n_done == 0:
+            return {"start": [self._start]}
+        middle = self.steps[self.n_done : -1]
+        names = middle if self._ahead and middle else self.steps[self.n_done : self.n_done + 1]
+        return {name: self._candidates(name) for name in names}
+
+    def is_hopeful(self, first: Trial) -> bool:
+        """Whether a trial on the first split is not far below the best."""
+        self._firsts[first.choices] = first.score
+        return self.n_done == 0 or first.score > self._firsts[self.best.choices] - HOPELESS
+
+    def decide(self, grids: dict[str, list[Choices]], firsts: list[Trial], others: list[Trial]) -> None:
+        """Take the best of the first step that gains; the steps after it come again."""
+        by_choices: dict[Choices, list[Trial]] = {trial.choices: [trial] for trial in firsts}
+        for trial in others:
+            by_choices[trial.choices].append(trial)
+        hopeful = {trial.choices for trial in others}
+        tried = {choices: mean_trial(parts) for choices, parts in by_choices.items()}
+        self.trials += tried.values()
+        if self.n_done == 0:
+            self.best = self.trials[0]
+        before = self.best
+        for name, grid in grids.items():
+            self.n_done += 1
+            for choices in grid:
+                gain = tried[choices].score - self.best.score
+                if choices in hopeful and gain > (MIN_GAIN.get(name, NOISE) if self.best is before else 0.0):
+                    self.best = tried[choices]
+            if self.best is not before:
+                return
+
+    def _candidates(self, name: str) -> list[Choices]:
+        """The best settings with other values of one of them."""
+        current, changes = self.best.choices, GRID.get(name, list(REFERENCES.values()))
+        if name == "view_weights" and self._n_views > 1:
+            count = self._n_views
+            changes = [{name: tuple(2.0 if i == j else 1.0 for j in range(count))} for i in range(count)]
+        if name == "graph_weight":
+            without = {"graph_weight": 0.0, "latent_weight": 0.0}
+            scaled = [{"graph_weight": current.graph_weight * factor} for factor in (0.25, 2.0)]
+            changes = [without, *scaled, {"graph_weight": current.graph_weight, "latent_weight": 0.0}]
+        if name == "kernel_width" and current.feature_map == "linear":
+            changes = []
+        changed = (changed_choices(current, change, self._free) for change in changes)
+        return list(dict.fromkeys(choices for choices in changed if choices is not None))
+
+
+def changed_choices(current: Choices, change: Change, free: set[str]) -> Choices | None:
+    """The current settings with those of a change that are free; None if that changes nothing or its first is fixed."""
+    if next(iter(change)) not in free:
+        return None
+    choices = replace(current, **{name: value for name, value in change.items() if name in free})
+    return None if choices == current else choices
 
 
 class HeldOut:
-    """One split of the tuning rows into kept and held-out rows, and which held-out rows are near each other."""
+    """One split of the tuning rows into kept and held-out rows, and which held-out rows are near each other.
 
-    def __init__(self, preparations: Preparations, arrays: Arrays, n_bits: int, rng: Rng) -> None:
-        self.preparations, self.n_bits = preparations, min(n_bits, TRIAL_BITS)
-        n = len(next(iter(arrays.values())))
+    Preparations are learned from the kept rows, so that held-out rows are as new as rows after the fit.
+    """
+
+    def __init__(self, kinds: dict[str, str], dtype: str, arrays: Arrays, n_bits: int, rng: Rng) -> None:
+        self.n_bits = min(n_bits, TRIAL_BITS)
+        n = next(iter(arrays.values())).shape[0]
         order = rng.permutation(n)
         held, kept = order[: int(HELD_OUT * n)], order[int(HELD_OUT * n) :]
-        self.kept = {name: take_rows(X, kept) for name, X in arrays.items()}
-        self.held = {name: take_rows(X, held) for name, X in arrays.items()}
+        raw = {name: take_rows(X, kept) for name, X in arrays.items()}
+        self.preparations = {name: Preparation.learn(X, kinds[name], dtype) for name, X in raw.items()}
+        self.kept = {name: self.preparations[name](X) for name, X in raw.items()}
+        self.held = {name: self.preparations[name](take_rows(X, held)) for name, X in arrays.items()}
         rows = rng.choice(len(kept), min(TRIAL_ANCHORS, len(kept) // 2), replace=False)
         self.anchors = {name: take_rows(X, rows) for name, X in self.kept.items()}
         self.seed = int(rng.integers(2**31))
-        self.near = NearItems([host(X) for X in self.held.values()])
+        self.near = NearItems(list(convert(self.held, host).values()))
         self.n_neighbors = max(min(45, len(rows) // 10), 1)
         self.raw_graphs = [neighbor_graph(X, self.anchors[name], self.n_neighbors) for name, X in self.kept.items()]
+        held_graphs = [neighbor_graph(X, self.anchors[name], self.n_neighbors) for name, X in self.held.items()]
+        self.agreement = graph_agreement([host(graph) for graph in held_graphs])
         self.row_maps: dict[tuple[str, float], RowMaps] = {}  # by feature map and kernel width, for further trials
+
+
+def graph_agreement(graphs: list[Floats]) -> float:
+    """Mean correlation of the anchor graphs of two views, over pairs of views; 0 with one view."""
+    centered = [graph - graph.mean(axis=0) for graph in graphs]
+    lengths = [max(float(np.sqrt(np.sum(graph**2))), 1e-12) for graph in centered]
+    pairs = list(combinations(range(len(graphs)), 2))
+    products = [float(np.sum(centered[i] * centered[j])) / (lengths[i] * lengths[j]) for i, j in pairs]
+    return float(np.mean(products)) if products else 0.0
 
 
 def run_trial(job: tuple[HeldOut, Choices]) -> Trial:
@@ -172,24 +270,75 @@ def run_trial(job: tuple[HeldOut, Choices]) -> Trial:
     maps = replace(split.row_maps[kind], graph=graph, kept_graphs={})
     rng, n_bits = np.random.default_rng(split.seed), split.n_bits
     fitted, _, _ = solve(data, data, maps, choices, n_bits, n_bits, TRIAL_ROTATION_STEPS, (), rng)
-    codes = {name: bits.pack(host(fitted.project(X, name))) for name, X in split.held.items()}
-    directions = list(permutations(codes, 2)) or [(name, name) for name in codes]
-    auc = float(np.mean([pair_auc(codes[a], codes[b]) for a, b in directions] if len(codes) > 1 else [1.0]))
+    projections = {name: host(fitted.project(X, name)) for name, X in split.held.items()}
+    learned = {name: bits.pack(host(fitted.project(X, name))) for name, X in split.kept.items()}
+    codes = {name: bits.pack(Y) for name, Y in projections.items()}
     # Both kinds of search count: for items seen in one view, and for items seen in all (fused).
     fused = bits.pack(host(fitted.project_complete(split.held)))
+    directions = list(permutations(codes, 2)) or [(name, name) for name in codes]
+    partners = (
+        float(np.mean([partner_rank(projections[a], codes[b]) for a, b in directions])) if len(codes) > 1 else 1.0
+    )
     searches = [(codes[a], codes[b]) for a, b in directions] + [(query, fused) for query in codes.values()]
     precisions = []
     for query, database in searches:
         precisions.append(average_precision(query, database, split.near, k=min(50, len(fused))).mean())
     neighbors = float(np.mean(precisions))
-    score = np.log(max(auc - 0.5, 1e-3)) + np.log(max(neighbors, 1e-3))
-    return Trial(choices, float(score), auc, neighbors, fitted)
+    live_bits = min(live_share(codes[name], learned[name], n_bits) for name in codes)
+    evenness = {
+        name: evenness_of(codes[name], n_bits) / max(evenness_of(learned[name], n_bits), 1e-9) for name in codes
+    }
+    score = float(sum(np.log(max(measure, NOTHING)) for measure in (partners, neighbors, live_bits)))
+    return Trial(choices, score, partners, neighbors, live_bits, evenness, fitted)
+
+
+def partner_rank(queries: Floats, codes: bits.Codes) -> float:
+    """Mean of -log(r / n), with r the rank of a row's partner for a real-valued query over binary codes."""
+    scores = queries @ bits.unpack(codes, queries.shape[1]).T
+    own = np.diagonal(scores)[:, None]
+    ranks = np.sum(scores > own, axis=1) + 0.5 * np.sum(scores == own, axis=1)
+    return float(-np.mean(np.log(ranks / len(ranks))))
+
+
+def evenness_of(codes: bits.Codes, n_bits: int) -> float:
+    """Mean variance of the bits: 1 if every bit divides the rows into halves, 0 if all codes are the same."""
+    return float(np.mean(1.0 - np.mean(bits.unpack(codes, n_bits), axis=0, dtype=np.float64) ** 2))
+
+
+def warn_if_uneven(owner: str, evenness: dict[str, float]) -> None:
+    """Warn if rows that were held out get much less even codes than those that were learned from."""
+    view = min(evenness, key=lambda name: evenness[name], default=None)
+    if view is not None and evenness[view] < MIN_EVENNESS:
+        warnings.warn(
+            f"{owner} gives new rows of view '{view}' much less even codes than training rows "
+            f"({evenness[view]:.0%} of their variance), so that they are hard to tell apart. "
+            "Train on more rows, or reduce the features of that view.",
+            FusehashWarning,
+            stacklevel=4,
+        )
+
+
+def live_share(codes: bits.Codes, learned: bits.Codes, n_bits: int) -> float:
+    """Share of the bits that tell held-out rows apart, relative to those that do for learned rows; 0 is a collapse."""
+
+    def live(codes: bits.Codes) -> float:
+        means = np.mean(bits.unpack(codes, n_bits), axis=0, dtype=np.float64)
+        return float(np.mean(np.abs(means) <= MAX_MEAN))
+
+    def distinct(codes: bits.Codes) -> float:
+        return len(np.unique(codes, axis=0)) / len(codes)
+
+    if distinct(codes) < MIN_DISTINCT * distinct(learned):
+        return 0.0
+    return min(live(codes) / max(live(learned), 1e-9), 1.0)
 
 
 def mean_trial(parts: list[Trial]) -> Trial:
     """One trial from the same settings on several splits."""
-    score, auc, neighbors = np.mean([(part.score, part.pair_auc, part.neighbors) for part in parts], axis=0)
-    return Trial(parts[0].choices, float(score), float(auc), float(neighbors), parts[-1].fitted)
+    names = ("score", "partners", "neighbors", "live_bits")
+    means: dict[str, Any] = {name: float(np.mean([getattr(part, name) for part in parts])) for name in names}
+    evenness = {view: float(np.mean([part.evenness[view] for part in parts])) for view in parts[0].evenness}
+    return replace(parts[-1], **means, evenness=evenness)
 
 
 class NearItems(Relevance):

@@ -1,0 +1,75 @@
+"""Rows that are mostly zero, kept as they are: products and distances of wide rows without a dense copy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from fusehash.files import storable
+
+
+@storable
+@dataclass(frozen=True)
+class SparseRows:
+    """Sparse rows on the host, in the layout of scipy's csr_array. Use them like a dense matrix of prepared rows."""
+
+    values: NDArray[np.float32]
+    columns: NDArray[np.int32]
+    starts: NDArray[np.int64]
+    width: int
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if the numbers, which may come from a file, do not describe rows."""
+        starts, columns = self.starts, self.columns
+        if not (starts.ndim == columns.ndim == self.values.ndim == 1) or not len(starts) or starts[0] != 0:
+            raise ValueError("not the layout of sparse rows")
+        if (np.diff(starts) < 0).any() or not starts[-1] == len(columns) == len(self.values):
+            raise ValueError("sparse rows that overlap or end early")
+        if len(columns) and not 0 <= columns.min() <= columns.max() < self.width:
+            raise ValueError("sparse rows with entries outside of their columns")
+
+    @classmethod
+    def of(cls, matrix: Any) -> SparseRows:
+        """The rows of a sparse or dense matrix."""
+        matrix = sp.csr_array(matrix)
+        matrix.sum_duplicates()
+        parts = matrix.data.astype(np.float32), matrix.indices.astype(np.int32), matrix.indptr.astype(np.int64)
+        return cls(*parts, int(matrix.shape[1]))
+
+    @property
+    def matrix(self) -> Any:
+        return sp.csr_array((self.values, self.columns, self.starts), shape=self.shape)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.starts) - 1, self.width
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def __getitem__(self, rows: Any) -> SparseRows:
+        return SparseRows.of(self.matrix[rows])
+
+    def products(self, other: SparseRows) -> NDArray[np.float64]:
+        """(n, P) inner products with other rows; a row alone gives exactly what it gives among others."""
+        return (self._exact @ other._exact.T).toarray()
+
+    def squared_distances(self, other: SparseRows) -> NDArray[np.float64]:
+        D = self.products(other)
+        D *= -2.0
+        D += self._squares[:, None]
+        D += other._squares
+        return np.maximum(D, 0.0, out=D)
+
+    @cached_property
+    def _exact(self) -> Any:
+        return self.matrix.astype(np.float64)
+
+    @cached_property
+    def _squares(self) -> NDArray[np.float64]:
+        return np.asarray(self._exact.multiply(self._exact).sum(axis=1)).ravel()
