@@ -139,6 +139,9 @@ def test_sparse_rows_with_both_signs_are_a_bag_too() -> None:
         {"starts": np.array([0, 1, 3], np.int64)},
         {"starts": np.array([1, 2], np.int64)},
         {"values": np.ones((1, 2), np.float32)},
+        {"starts": np.array([0, 10**8, 2], np.uint64)},
+        {"starts": np.array([0, 2**63 - 1, -(2**63), 2], np.int64)},
+        {"columns": np.array([0.5, 1.5])},
     ],
 )
 def test_sparse_rows_of_a_forged_file_are_refused(fields: dict[str, Any]) -> None:

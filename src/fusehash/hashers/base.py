@@ -24,7 +24,7 @@ from fusehash.parameters import Progress, Rule, check_labels, flag, integer, mul
 from fusehash.streams import StoredMatrix, is_block_stream, open_view, passes_over, writers
 from fusehash.streams.formats import is_dask
 from fusehash.streams.row_passes import RowPasses, device_rows
-from fusehash.views import Floats, PairedViews, ViewsLike, check_view, named, to_dense
+from fusehash.views import Floats, PairedViews, ViewsLike, check_view, named, stays_sparse, to_dense
 
 Self = TypeVar("Self", bound="CrossModalHasher")
 
@@ -192,7 +192,8 @@ class CrossModalHasher(BaseEstimator, ABC):
             check_memory(type(self).__name__, f"covariances of {sum(widths):,} features", n_bytes)
         else:  # FuseHash reads rows in blocks
             rows = min(views.n_rows, 256 if self.accelerated else getattr(self, "max_rows", views.n_rows))
-            widths = [d for name, d in views.n_features.items() if not (self.keeps_sparse and sp.issparse(views[name]))]
+            is_sparse = {name: self.keeps_sparse and stays_sparse(views[name]) for name in views}
+            widths = [d for name, d in views.n_features.items() if not is_sparse[name]]
             content = f"{rows:,} dense rows of {sum(widths):,} features"
             check_memory(type(self).__name__, content, 3 * 8 * rows * sum(widths))
 
@@ -286,13 +287,13 @@ class CrossModalHasher(BaseEstimator, ABC):
             return self._project_foreign(matrix, name)
         projections = np.empty((matrix.shape[0], self.n_bits))
         with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):  # codes do not depend on threads
-            for rows, block in _padded_blocks(matrix, keep_sparse=self.keeps_sparse):
+            for rows, block in _padded_blocks(matrix, keep_sparse=self._stays_sparse(name, self.__dict__)):
                 projections[rows] = self._project_block(block, name)[: rows.stop - rows.start, : self.n_bits]
         return _checked(projections, f"View '{name}'")
 
     def _project_foreign(self, matrix: Array, name: str) -> Array:
         """The same for a tensor: where it is, or (for methods that know NumPy only) through the host."""
-        if not self.accelerated:
+        if not self._encodes_tensors:
             return to_device_of(self.project(host(matrix), view=name), matrix)
         there = self._on_device_of(matrix)
         size = device_rows(matrix)
@@ -354,8 +355,7 @@ class CrossModalHasher(BaseEstimator, ABC):
                 if not (fused and isinstance(matrix, StoredMatrix)):  # checked block by block
                     opened[name] = self._check_rows(matrix, name, allow_missing=fused)
             return writers.encode_rows(self, opened, fused=fused, out=out)
-        codes = bits.pack(self.project_fused(opened) if view is None else self.project(opened[view], view=view))
-        return codes if out is None else writers.write_codes([host(codes)], len(codes), codes.shape[1], out)
+        return _packed(self.project_fused(opened) if view is None else self.project(opened[view], view=view), out)
 
     def project_fused(self, views: ViewsLike) -> Array:
         """Real-valued projections of items seen in any subset of the views; raises as `project` does.
@@ -377,13 +377,16 @@ class CrossModalHasher(BaseEstimator, ABC):
             return np.vstack([self.project_fused(block) for block in blocks])
         for name, matrix in opened.items():
             self._check_rows(matrix, name, allow_missing=True)
-        paired = PairedViews(opened, allow_missing=True).in_order()
-        if len({device_of(view) if is_foreign(view) else None for view in paired.values()}) > 1:
-            paired = paired.on_host()  # views of several places meet here
+        present = views.present if isinstance(views, PairedViews) else None
+        paired = PairedViews(opened, allow_missing=True, present=present).in_order()
+        like = next(iter(paired.values()))
+        is_mixed = len({device_of(view) if is_foreign(view) else None for view in paired.values()}) > 1
+        if is_mixed or not self._encodes_tensors:  # views of several places meet on the host
+            paired = paired.on_host()
         weights = self._fusion_weights()
         total: Array = None
         for name in paired:
-            is_sparse = self.keeps_sparse and sp.issparse(paired[name])
+            is_sparse = sp.issparse(paired[name]) and self._stays_sparse(name, self.__dict__)
             whole = paired.sparse if is_sparse else paired.dense
             matrix = paired[name] if name not in paired.present else whole(name, slice(None))
             part = self.project(matrix, view=name) * weights[name]
@@ -393,13 +396,16 @@ class CrossModalHasher(BaseEstimator, ABC):
             total = part if total is None else total + part
         with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
             self._replace_complete(paired, total)
-        return total if is_foreign(total) else _checked(total, "The views")
+        if is_foreign(total):
+            return total
+        total = _checked(total, "The views")
+        return to_device_of(total, like) if is_foreign(like) and not is_mixed else total
 
     def _replace_complete(self, views: PairedViews, total: Array) -> None:
         """Items seen in every view get the method's own fusion where it has one."""
         if set(views.names) != set(self.view_names_):
             return
-        there = is_foreign(total) and self.accelerated
+        there = is_foreign(total)
         model = self._on_device_of(total) if there else self
         rows = views.complete_rows()
         size = device_rows(total) if there else ENCODE_ROWS
@@ -416,7 +422,8 @@ class CrossModalHasher(BaseEstimator, ABC):
         """Some rows of a view: on its device if they are wanted `there`, sparse where this method keeps them so."""
         if there:
             return views.dense(name, rows)
-        return views.sparse(name, rows) if self.keeps_sparse and sp.issparse(views[name]) else views.block(name, rows)
+        is_sparse = sp.issparse(views[name]) and self._stays_sparse(name, self.__dict__)
+        return views.sparse(name, rows) if is_sparse else views.block(name, rows)
 
     def _project_complete_block(self, blocks: dict[str, Array]) -> Array | None:
         """Real-valued projections of rows seen in every view; None: the weighted sum is the fusion."""
@@ -438,6 +445,8 @@ class CrossModalHasher(BaseEstimator, ABC):
             A generator of code blocks for a stream, and the path with `out`.
         """
         self._check_fitted()
+        if isinstance(views, PairedViews) and views.present:  # masks say where views are missing
+            return _packed(self.project_fused(views), out)
         return self._encode(views if is_block_stream(views) else self._opened(views), None, out)
 
     def _opened(self, views: ViewsLike) -> dict[str, Any]:
@@ -540,6 +549,11 @@ class CrossModalHasher(BaseEstimator, ABC):
         self.__dict__.update(learned)
         self._try_out()
 
+    @property
+    def _encodes_tensors(self) -> bool:
+        """Whether arrays of PyTorch and CuPy are encoded where they are, and not through the host."""
+        return self.accelerated
+
     def _stays_sparse(self, name: str, learned: dict[str, Any]) -> bool:
         """Whether a fitted model never holds a dense row of a view."""
         return False
@@ -550,7 +564,7 @@ class CrossModalHasher(BaseEstimator, ABC):
         rows: dict[str, Any] = {}
         for name, width in self.n_features_.items():
             in_last_column = np.ones(n_rows), (np.arange(n_rows), np.full(n_rows, width - 1))
-            is_sparse = self._stays_sparse(name, self._learned())
+            is_sparse = self._stays_sparse(name, self.__dict__)
             rows[name] = sp.csr_array(in_last_column, (n_rows, width)) if is_sparse else np.ones((n_rows, width))
         with np.errstate(all="ignore"):
             projections = [self._project_block(row, name) for name, row in rows.items()]
@@ -621,6 +635,12 @@ def _checked(projections: Floats, content: str) -> Floats:
         row = int(np.argmin(finite))
         raise DataError(f"{content} must hold numbers that can be projected. Got too large ones in row {row}.")
     return projections
+
+
+def _packed(projections: Array, out: str | Path | None) -> Any:
+    """Their codes, or the path to which they were written."""
+    codes = bits.pack(projections)
+    return codes if out is None else writers.write_codes([host(codes)], len(codes), codes.shape[1], out)
 
 
 def _padded_blocks(matrix: Any, *, keep_sparse: bool = False) -> Iterator[tuple[slice, Any]]:

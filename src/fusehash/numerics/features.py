@@ -59,6 +59,7 @@ class Preparation:
     @classmethod
     def learn(cls, sample: Array, kind: str = "auto", dtype: str = "float32") -> Preparation:
         """Choose the kind by looking at the sample (unless given) and learn its numbers."""
+        sample = canonical(sample) if sp.issparse(sample) else sample
         kind = kind_of(sample) if kind == "auto" else kind
         width = int(sample.shape[1])
         on_host = sp.issparse(sample) or isinstance(sample, np.ndarray)
@@ -86,7 +87,7 @@ class Preparation:
     def __call__(self, block: Array) -> Array:
         """Prepared rows of a dense or sparse block: centered on the sample's mean, or SparseRows."""
         if self.sparse_width:
-            return SparseRows.of(transformed(sp.csr_array(block, dtype=np.float64), self.kind))
+            return SparseRows.of(transformed(canonical(block), self.kind))
         block = to_dense(block)
         # Center in double precision: a large offset would eat the digits of single precision.
         changed = cast((transformed(block, self.kind) - self.mean) / self.scale, self.dtype)
@@ -115,6 +116,15 @@ def transformed(block: Array, kind: str) -> Array:
         return rooted
     norms = xp.sqrt(squares(rooted))[:, None]
     return rooted / xp.where(norms > 0, norms, xp.ones_like(norms))
+
+
+def canonical(block: Any) -> Any:
+    """A sparse or dense block as csr_array with one entry per cell."""
+    matrix = sp.csr_array(block, dtype=np.float64)
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+    return matrix
 
 
 def _rooted(values: Array, kind: str) -> Array:
@@ -176,7 +186,7 @@ def map_features(X: Array, anchors: Array, bandwidth: float) -> Array:
 @storable
 @dataclass(frozen=True)
 class FeatureMap:
-    """Preparation, then the features of a view: as prepared, or RBF similarities to anchors."""
+    """Preparation, then the features of a view: as prepared, or RBF similarities or products with anchors."""
 
     preparation: Preparation
     anchors: Array  # (P, width of the prepared view); empty for the linear map of a narrow view

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -26,9 +26,10 @@ class SparseRows:
     def __post_init__(self) -> None:
         """Raise ValueError if the numbers, which may come from a file, do not describe rows."""
         starts, columns = self.starts, self.columns
-        if not (starts.ndim == columns.ndim == self.values.ndim == 1) or not len(starts) or starts[0] != 0:
+        kinds = [(part.dtype.name, part.ndim) for part in (self.values, columns, starts)]
+        if kinds != [("float32", 1), ("int32", 1), ("int64", 1)] or not len(starts) or starts[0] != 0:
             raise ValueError("not the layout of sparse rows")
-        if (np.diff(starts) < 0).any() or not starts[-1] == len(columns) == len(self.values):
+        if (starts[1:] < starts[:-1]).any() or not starts[-1] == len(columns) == len(self.values):
             raise ValueError("sparse rows that overlap or end early")
         if len(columns) and not 0 <= columns.min() <= columns.max() < self.width:
             raise ValueError("sparse rows with entries outside of their columns")
@@ -56,8 +57,18 @@ class SparseRows:
         return SparseRows.of(self.matrix[rows])
 
     def products(self, other: SparseRows) -> NDArray[np.float64]:
-        """(n, P) inner products with other rows; a row alone gives exactly what it gives among others."""
-        return (self._exact @ other._exact.T).toarray()
+        """(n, P) inner products with other rows; a row alone gives exactly what it gives among others.
+
+        Only columns in which the other rows have entries count, so that nothing depends on the width.
+        """
+        used, transposed = other._used
+        if not len(used):
+            return np.zeros((len(self), len(other)))
+        places = np.minimum(np.searchsorted(used, self.columns), len(used) - 1)
+        is_used = used[places] == self.columns
+        starts = np.concatenate([[0], np.cumsum(is_used)])[self.starts]
+        entries = self.values[is_used].astype(np.float64), places[is_used], starts
+        return (sp.csr_array(entries, shape=(len(self), len(used))) @ transposed).toarray()
 
     def squared_distances(self, other: SparseRows) -> NDArray[np.float64]:
         D = self.products(other)
@@ -66,10 +77,17 @@ class SparseRows:
         D += other._squares
         return np.maximum(D, 0.0, out=D)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # without what is cached
+
     @cached_property
-    def _exact(self) -> Any:
-        return self.matrix.astype(np.float64)
+    def _used(self) -> tuple[NDArray[np.int32], Any]:
+        """The columns that have entries, and these columns as a (columns, rows) matrix."""
+        used, places = np.unique(self.columns, return_inverse=True)
+        rows = sp.csr_array((self.values.astype(np.float64), places, self.starts), shape=(len(self), len(used)))
+        return used, rows.T.tocsr()
 
     @cached_property
     def _squares(self) -> NDArray[np.float64]:
-        return np.asarray(self._exact.multiply(self._exact).sum(axis=1)).ravel()
+        rows = np.repeat(np.arange(len(self)), np.diff(self.starts))
+        return np.bincount(rows, self.values.astype(np.float64) ** 2, len(self)).astype(np.float64)

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -431,16 +432,18 @@ def _numeric_columns(path: Path, columns: Sequence[str] | None) -> list[str]:
     from pyarrow import types
 
     with _parquet_reader(path) as reader:
-        schema = reader.schema_arrow
-        names = [name for name in schema.names if not name.startswith(INDEX_COLUMN)]
+        kinds = _column_types(reader)
+        counts = Counter(reader.schema_arrow.names)
+        names = [name for name in kinds if not name.startswith(INDEX_COLUMN)]
         names = names if columns is None else list(columns)
-        missing = [name for name in names if name not in schema.names]
+        missing = [name for name in names if name not in kinds]
         if missing or not names:
-            raise DataError(f"{path.name} must have the column {(missing or ['of numbers'])[0]!r}. Got {schema.names}.")
-        if len(set(names)) < len(names):
+            listed = ", ".join(map(repr, list(kinds)[:20])) + (" and more" if len(kinds) > 20 else "")
+            raise DataError(f"{path.name} must have the column {(missing or ['of numbers'])[0]!r}. Got {listed}.")
+        if len(set(names)) < len(names) or any(counts[name] > 1 for name in names):
             raise DataError(f"{path.name} must have columns of different names. Some have the same.")
         for name in names:
-            kind = schema.field(name).type
+            kind = kinds[name]
             kind = kind.value_type if len(names) == 1 and _is_list(kind) else kind
             if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
                 raise DataError(
@@ -448,6 +451,12 @@ def _numeric_columns(path: Path, columns: Sequence[str] | None) -> list[str]:
                     f"Got the column {name!r} of type {kind}; open_view(path, columns=...) chooses columns."
                 )
     return names
+
+
+def _column_types(reader: Any) -> dict[str, Any]:
+    """The types of the columns by name, which pyarrow makes again at every call."""
+    schema = reader.schema_arrow
+    return dict(zip(schema.names, schema.types, strict=True))
 
 
 def _is_list(kind: Any) -> bool:
@@ -461,8 +470,8 @@ def _batches(files: list[Path], names: list[str], source: str) -> Iterator[Matri
     row, width, dtype = 0, 0, None
     for file in files:
         with _parquet_reader(file, names) as reader:
-            schema = reader.schema_arrow  # made again at every call
-            kinds = [schema.field(name).type for name in names]
+            column_types = _column_types(reader)
+            kinds = [column_types[name] for name in names]
             kinds = [kind.value_type if _is_list(kind) else kind for kind in kinds]
             dtype = dtype or np.result_type(*(kind.to_pandas_dtype() for kind in kinds))
             width = width or _width(reader, names)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-import scipy.sparse as sp
 
 from fusehash.errors import DataError
 from fusehash.numerics.arrays import (
@@ -29,7 +28,7 @@ from fusehash.numerics.arrays import (
 )
 from fusehash.numerics.parallel import map_blocks
 from fusehash.streams.stored import Rows
-from fusehash.views import PairedViews
+from fusehash.views import PairedViews, stays_sparse
 
 # Rows per block on a device, where starting a kernel costs as much as thousands of rows.
 MIN_DEVICE_ROWS = 16_384
@@ -88,6 +87,7 @@ class RowPasses:
     ) -> None:
         self.views, self.n_threads, self.device, self.selection = views, n_threads, device, selection
         self.keep_sparse = keep_sparse
+        self._sparse: dict[str, bool] = {}
         self.like = self._empty_like()
 
     def _empty_like(self) -> Array:
@@ -127,7 +127,14 @@ class RowPasses:
             return RowPasses(self.views, self.n_threads, self.device, rows, self.keep_sparse)
         kept = self.views.rows(rows)  # not checked again: a view may be missing in all of these rows
         kept._views = self._gather(rows)
-        return RowPasses(kept, self.n_threads, self.device)
+        return RowPasses(kept, self.n_threads, self.device, keep_sparse=self.keep_sparse)
+
+    def stays_sparse(self, name: str) -> bool:
+        """Whether rows of a view come as csr_array."""
+        if name not in self._sparse:
+            is_local = isinstance(self.like, np.ndarray)
+            self._sparse[name] = self.keep_sparse and is_local and stays_sparse(self.views[name])
+        return self._sparse[name]
 
     def _gather(self, rows: Rows) -> dict[str, Any]:
         """Some rows of every view in memory, as they are stored."""
@@ -138,7 +145,7 @@ class RowPasses:
         return self._rows(name, rows)
 
     def _rows(self, name: str, rows: slice | Rows) -> Array:
-        if self.keep_sparse and sp.issparse(self.views[name]) and isinstance(self.like, np.ndarray):
+        if self.stays_sparse(name):
             return self.views.sparse(name, rows)
         return self._bring(self.views.dense(name, rows))
 
@@ -161,7 +168,7 @@ class RowPasses:
         """Rows per block; `size` is what suits the host."""
         if is_accelerated(self.like):
             return device_rows(self.like)
-        dense = [d for name, d in self.n_features.items() if not (self.keep_sparse and sp.issparse(self.views[name]))]
+        dense = [d for name, d in self.n_features.items() if not self.stays_sparse(name)]
         return max(min(size, BLOCK_ENTRIES // max([*dense, 1])), min(size, 256))
 
     def blocks(self, size: int) -> list[slice]:

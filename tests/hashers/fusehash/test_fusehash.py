@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -399,3 +400,48 @@ def test_views_that_agree_on_neighborhoods_need_less_of_a_graph() -> None:
     same = fh.FuseHash(n_bits=16, random_state=0).fit({"a": X, "b": X @ rng.standard_normal((6, 8))})
     assert same.tuning_["agreement"] > 0.3
     assert same.tuning_["trials"][0]["graph_weight"] < 0.1
+
+
+def test_wide_bags_may_be_missing_in_most_rows() -> None:
+    views, _ = wide_words(60, 600)
+    present = {"abstract": np.arange(60) < 35, "title": np.arange(60) >= 25}  # 10 complete rows
+    paired = fh.PairedViews(views, allow_missing=True, present=present)
+    model = fh.FuseHash(n_bits=16, missing="allow", random_state=0).fit(paired)
+    alone = model.encode_fused({"abstract": views["abstract"][:25]})
+    assert np.array_equal(model.encode_fused(paired)[:25], alone)
+
+
+def test_several_entries_of_one_cell_are_their_sum(wide: Any) -> None:
+    _, _, model = wide
+    width = model.n_features_["title"]
+    entries = np.array([1.0, 1.0, 1.0, 1.0, 3.0]), (np.zeros(5, int), np.array([7, 7, 7, 7, 40]))
+    coordinates = sp.coo_array(entries, (1, width))
+    doubled = sp.csr_array((entries[0], entries[1][1], [0, 5]), (1, width))
+    ours = model.project(doubled, view="title")
+    np.testing.assert_array_equal(ours, model.project(coordinates.toarray(), view="title"))
+
+
+def test_tensors_of_wide_bags_are_encoded_on_the_host(wide: Any) -> None:
+    torch = pytest.importorskip("torch")
+    views, _, model = wide
+    tensors = {name: torch.as_tensor(X[:70].toarray()) for name, X in views.items()}
+    for name, X in tensors.items():
+        assert np.array_equal(np.asarray(model.encode(X, view=name)), model.encode(views[name][:70], view=name))
+    fused = model.encode_fused(tensors)
+    assert isinstance(fused, torch.Tensor)
+    assert np.array_equal(np.asarray(fused), model.encode_fused({name: X[:70] for name, X in views.items()}))
+    started = fh.FuseHash(n_bits=16, random_state=0).partial_fit({name: X[:100] for name, X in views.items()})
+    again = deepcopy(started)
+    more = {name: X[100:160] for name, X in views.items()}
+    started.partial_fit(more)
+    again.partial_fit({name: torch.as_tensor(X.toarray()) for name, X in more.items()})
+    assert np.array_equal(started.codes_, again.codes_)
+
+
+def test_sparse_views_that_are_no_bags_are_learned_like_dense_ones() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((120, 700)) * (rng.random((120, 700)) < 0.3)
+    views = {"a": X, "b": X[:, :40] + 0.1 * rng.standard_normal((120, 40))}
+    dense = fh.FuseHash(n_bits=16, random_state=0).fit(views)
+    sparse = fh.FuseHash(n_bits=16, random_state=0).fit({**views, "a": sp.csr_array(X)})
+    assert np.array_equal(dense.codes_, sparse.codes_)

@@ -14,9 +14,11 @@ from fusehash.hashers.fusehash.nested import check_nested
 from fusehash.hashers.fusehash.partial_fit import Incremental
 from fusehash.hashers.fusehash.tuning import training_fusion_weights, tune, warn_if_uneven
 from fusehash.numerics.anchors import FUSIONS
-from fusehash.numerics.arrays import Array, convert, host, to_device_of
+from fusehash.numerics.arrays import convert, host
 from fusehash.numerics.features import MAPS
 from fusehash.parameters import Progress, Rule, auto, choice, integer, is_auto, optional, real, rng_for, sequence
+from fusehash.streams import passes_over
+from fusehash.streams.row_passes import RowPasses
 from fusehash.views import Floats, PairedViews
 
 TUNED = [f.name for f in fields(Choices) if f.name != "fusion"]
@@ -253,11 +255,16 @@ class FuseHash(Incremental):
             short.nested = tuple(length for length in self.nested if length < n_bits) or None
         return short
 
-    def _project_foreign(self, matrix: Array, name: str) -> Array:
-        """Where the tensor is, unless the model holds sparse rows, which are on the host."""
-        if any(feature_map.preparation.sparse_width for feature_map in self.fitted_.maps.values()):
-            return to_device_of(self.project(host(matrix), view=name), matrix)
-        return super()._project_foreign(matrix, name)
+    @property
+    def _encodes_tensors(self) -> bool:
+        """Sparse rows of a model are on the host."""
+        return not any(feature_map.preparation.sparse_width for feature_map in self.fitted_.maps.values())
+
+    def _passes(self, views: PairedViews) -> RowPasses:
+        """As in the base class; what continues a model with sparse rows is on the host too."""
+        if hasattr(self, "fitted_") and not self._encodes_tensors:
+            return passes_over(views.on_host(), self.n_threads, keep_sparse=True)
+        return super()._passes(views)
 
     def _stays_sparse(self, name: str, learned: dict[str, Any]) -> bool:
         return bool(learned["fitted_"].maps[name].preparation.sparse_width == learned["n_features_"][name])

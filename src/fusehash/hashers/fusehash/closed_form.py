@@ -33,7 +33,7 @@ from fusehash.errors import DataError
 from fusehash.hashers.fusehash.fitted import Arrays, Choices, Embedding, Fitted, GraphMap, RowMaps
 from fusehash.hashers.fusehash.nested import nested_rotations
 from fusehash.numerics.arrays import Array, cast, host, is_accelerated, namespace, precision, zeros
-from fusehash.numerics.features import FeatureMap, Preparation
+from fusehash.numerics.features import FeatureMap, Preparation, canonical
 from fusehash.numerics.linalg import leading_eigenpairs, ridge_solver, solve_ridge, whitening
 from fusehash.numerics.rotation import soft_signs
 from fusehash.parameters import Progress
@@ -84,7 +84,7 @@ def learn_preparations(data: RowPasses, dtype: str, rng: Rng) -> Preparations:
 def learn_maps(
     data: RowPasses, preparations: Preparations, choices: Choices, n_anchors: int, rng: Rng
 ) -> dict[str, FeatureMap]:
-    """F_m as a function of rows: the prepared view, or RBF similarities to random anchors."""
+    """F_m as a function of rows: the prepared view, or RBF similarities or products with random anchors."""
     maps = {}
     for name, prepare in preparations.items():
         sample = prepare(_sample_of_view(data, name, rng))
@@ -95,17 +95,20 @@ def learn_maps(
 def _sample_of_view(data: RowPasses, name: str, rng: Rng) -> Array:
     """Some rows of a view in which it is present."""
     rows = np.flatnonzero(data.views.is_present(name))
-    is_sparse = data.keep_sparse and sp.issparse(data.views[name])
-    n_rows = min(
-        SAMPLE_ROWS, len(rows), SAMPLE_ROWS if is_sparse else max(SAMPLE_ENTRIES // data.n_features[name], 256)
-    )
+    n_dense = max(SAMPLE_ENTRIES // data.n_features[name], 256)
+    n_rows = min(SAMPLE_ROWS, len(rows), SAMPLE_ROWS if data.stays_sparse(name) else n_dense)
     return data.take(name, np.sort(rng.choice(rows, n_rows, replace=False)))
 
 
 def _all_equal(sample: Any) -> bool:
     """Whether all rows of a dense or sparse matrix are the same."""
     if sp.issparse(sample):
-        return bool((sample.max(axis=0) != sample.min(axis=0)).nnz == 0)
+        rows = canonical(sample)
+        counts = np.diff(rows.indptr)
+        if (counts != counts[0]).any():
+            return False
+        entries = [part.reshape(rows.shape[0], -1) for part in (rows.indices, rows.data)]
+        return all(bool((part == part[:1]).all()) for part in entries)
     return bool((sample == sample[0]).all())
 
 

@@ -96,7 +96,11 @@ class GraphMap:
     def anchor_block(self) -> Block:
         """The anchors as rows."""
         masks = {name: host(mask) for name, mask in self.has_anchor.items()}
-        present = {n: None if mask.all() else to_device_of(mask, self.anchors[n]) for n, mask in masks.items()}
+        on_host = {name for name, anchors in self.anchors.items() if isinstance(anchors, SparseRows)}
+        present = {
+            name: None if mask.all() else mask if name in on_host else to_device_of(mask, self.anchors[name])
+            for name, mask in masks.items()
+        }
         return Block(slice(0, len(next(iter(masks.values())))), self.anchors, present)
 
 

@@ -195,7 +195,8 @@ class Incremental(CrossModalHasher):
         nested = check_nested(type(self).__name__, self.nested, self.n_bits)
         code_map = embedding.rotated(aligned_rotation(frame.on_columns(embedding, mu).T @ with_bits, nested))
         M = frame.on_columns(code_map, mu)
-        softness = target_softness(float(namespace(M).sum(M * (gram @ M))) / (sums["count"] * self.n_bits))
+        mean_square = float(namespace(M).sum(M * (gram @ M))) / (sums["count"] * self.n_bits)
+        softness = target_softness(mean_square) if fitted.softness else 0.0  # an older model goes on with signs
         graph = frame.moved_graph(mu)
         changed = replace(fitted, means=later_means, graph=graph, code_map=code_map, softness=softness)
         return Refit(frame, mu, sums["FF"], changed, w)

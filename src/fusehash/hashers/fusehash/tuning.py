@@ -15,9 +15,9 @@ pairs align the views without the help of a graph, which would blur them; where 
 holds classes together. On 13 development sets this order was the same (docs/study.md).
 
 The search changes one setting at a time, over a few values, and keeps a change only if it exceeds what noise, or the
-difference between partners and classes, explains (`MIN_GAIN`). Last it tries linear maps with strong ridges, CCA and
-kernel CCA (no graph, all directions with equal weight, rotated by ITQ), so that what is chosen never scores
-less than they do beyond noise. A trial that is hopeless on the first split is not run on the second.
+difference between partners and classes, explains (`MIN_GAIN`). Last, if `feature_map` is free, it tries linear maps
+with strong ridges, CCA and kernel CCA (no graph, all directions with equal weight, rotated by ITQ), so that what is
+chosen never scores less than they do beyond noise. A trial that is hopeless on the first split is not run on others.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ GRID: dict[str, list[Change]] = {
     "kernel_width": [{"kernel_width": w} for w in (0.5, 2.0)],
     "feature_map": [{"feature_map": "linear", "ridge": 0.1, "hash_ridge": 0.01}],
     "ridge": [{"ridge": r, "hash_ridge": r / 10} for r in (0.003, 0.01, 0.1, 0.3)],
-    "graph_weight": [],  # none, a quarter, double, and without the latent graph; see `candidates`
-    "view_weights": [],  # one view at a time with double weight; see `candidates`
+    "graph_weight": [],  # none, a quarter, double, and without the latent graph; see `Walk`
+    "view_weights": [],  # one view at a time with double weight; see `Walk`
     "spectral_power": [{"spectral_power": p} for p in (1.0, 1.5, 3.0)],
 }
 # What a change of a step must add to the score. On data with classes, a weaker graph and a linear map find partners
@@ -96,9 +96,10 @@ class Trial:
     live_bits: float
     evenness: dict[str, float]
     fitted: Fitted = field(repr=False)
+    splits: int = 1
 
     def as_dict(self) -> dict[str, Any]:
-        measures = ("score", "partners", "neighbors", "live_bits")
+        measures = ("score", "partners", "neighbors", "live_bits", "splits")
         return {**self.choices.as_dict(), **{name: getattr(self, name) for name in measures}}
 
 
@@ -338,7 +339,7 @@ def mean_trial(parts: list[Trial]) -> Trial:
     names = ("score", "partners", "neighbors", "live_bits")
     means: dict[str, Any] = {name: float(np.mean([getattr(part, name) for part in parts])) for name in names}
     evenness = {view: float(np.mean([part.evenness[view] for part in parts])) for view in parts[0].evenness}
-    return replace(parts[-1], **means, evenness=evenness)
+    return replace(parts[-1], **means, evenness=evenness, splits=len(parts))
 
 
 class NearItems(Relevance):
