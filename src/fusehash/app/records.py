@@ -10,6 +10,9 @@ from fusehash.collection import Hit, Item, Report
 
 BASE64 = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 
+# A character that is no space. Spelled out, because JSON Schema, Python and the server's regex differ about "\s".
+NOT_BLANK = r"[^\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff]"
+
 
 class ApiModel(BaseModel):
     """Base of all models: no fields but the named ones."""
@@ -148,7 +151,7 @@ class HealthAnswer(ApiModel):
 class NewItemRecord(ApiModel):
     """Something to add: an image, a text, or both."""
 
-    key: str = Field(min_length=1, max_length=500, pattern=r"\S", description="A name that no other item has.")
+    key: str = Field(min_length=1, max_length=500, pattern=NOT_BLANK, description="A name that no other item has.")
     text: str | None = Field(default=None, max_length=20_000)
     labels: list[Annotated[str, Field(max_length=200)]] = Field(default=[], max_length=100)
     image: str | None = Field(default=None, min_length=4, pattern=BASE64, description="An image file in base64.")

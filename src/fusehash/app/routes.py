@@ -104,7 +104,11 @@ def reading(collection: Collection, limits: Limits, name: str, writable: bool) -
     )
     async def search(
         text: str | None = Query(
-            None, min_length=1, max_length=limits.text_length, pattern=r"\S", description="Words to look for."
+            None,
+            min_length=1,
+            max_length=limits.text_length,
+            pattern=records.NOT_BLANK,
+            description="Words to look for.",
         ),
         like: int | None = Query(None, ge=1, le=MAX_ID, description="Id of an item; finds similar ones."),
         code: str | None = Query(
