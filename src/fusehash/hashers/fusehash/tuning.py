@@ -37,7 +37,7 @@ from fusehash.evaluation import Relevance, average_precision
 from fusehash.hashers.fusehash.closed_form import InMemory, Preparations, Rng, learn_means, solve
 from fusehash.hashers.fusehash.fitted import Arrays, Choices, Fitted, GraphMap, RowMaps
 from fusehash.numerics.anchors import neighbor_graph, squared_distances
-from fusehash.numerics.arrays import Array, convert, host, is_accelerated, load_linear_algebra, take_rows
+from fusehash.numerics.arrays import Array, cast, convert, host, is_accelerated, load_linear_algebra, take_rows
 from fusehash.numerics.features import FeatureMap, Preparation
 from fusehash.numerics.parallel import map_blocks, n_cores
 from fusehash.numerics.rotation import signs_of
@@ -241,9 +241,10 @@ class HeldOut:
         self.near = NearItems(list(convert(self.held, host).values()))
         self.n_neighbors = max(min(45, len(rows) // 10), 1)
         self.raw_graphs = [neighbor_graph(X, self.anchors[name], self.n_neighbors) for name, X in self.kept.items()]
-        held_graphs = [neighbor_graph(X, self.anchors[name], self.n_neighbors) for name, X in self.held.items()]
-        self.agreement = graph_agreement([host(graph) for graph in held_graphs])
-        self.row_maps: dict[tuple[str, float], RowMaps] = {}  # by feature map and kernel width, for further trials
+        self.held_graphs = [neighbor_graph(X, self.anchors[name], self.n_neighbors) for name, X in self.held.items()]
+        self.agreement = graph_agreement([host(graph) for graph in self.held_graphs])
+        # Of kept and of held-out rows, by feature map and kernel width: features are computed once for all trials.
+        self.row_maps: dict[tuple[str, float], tuple[RowMaps, RowMaps]] = {}
 
 
 def graph_agreement(graphs: list[Floats]) -> float:
@@ -258,7 +259,7 @@ def graph_agreement(graphs: list[Floats]) -> float:
 def run_trial(job: tuple[HeldOut, Choices]) -> Trial:
     """Fit on the kept rows, score on the held-out ones."""
     split, choices = job
-    data, rng = InMemory(split.kept), np.random.default_rng(split.seed)  # equal random choices in every trial
+    data, new, rng = InMemory(split.kept), InMemory(split.held), np.random.default_rng(split.seed)  # equal every time
     kind = choices.feature_map, choices.kernel_width
     if kind not in split.row_maps:
         feature_maps = {
@@ -266,16 +267,20 @@ def run_trial(job: tuple[HeldOut, Choices]) -> Trial:
             for name, X in split.kept.items()
         }
         maps = RowMaps(feature_maps, None, n_rows=data.n_rows, is_prepared=True, raw_graphs=split.raw_graphs)
-        split.row_maps.setdefault(kind, replace(maps, means=learn_means(data, maps)))
+        maps = replace(maps, means=learn_means(data, maps))
+        held_maps = replace(maps, n_rows=new.n_rows, raw_graphs=split.held_graphs, kept_features={})
+        split.row_maps.setdefault(kind, (maps, held_maps))
     graph = GraphMap.over(split.anchors, split.n_neighbors, choices) if choices.graph_weight else None
-    maps = replace(split.row_maps[kind], graph=graph, kept_graphs={})
+    maps = replace(split.row_maps[kind][0], graph=graph, kept_graphs={})
     rng, n_bits = np.random.default_rng(split.seed), split.n_bits
     fitted, _, _ = solve(data, data, maps, choices, n_bits, n_bits, TRIAL_ROTATION_STEPS, (), rng)
-    projections = {name: host(fitted.project(X, name)) for name, X in split.held.items()}
-    learned = {name: bits.pack(host(fitted.project(X, name))) for name, X in split.kept.items()}
+    held_maps = replace(split.row_maps[kind][1], graph=fitted.graph, kept_graphs={})
+    held = held_maps.features(new.block)
+    projections = by_view(fitted, held.F, maps.spans)
+    learned = {name: bits.pack(Y) for name, Y in by_view(fitted, maps.features(data.block).F, maps.spans).items()}
     codes = {name: bits.pack(Y) for name, Y in projections.items()}
     # Both kinds of search count: for items seen in one view, and for items seen in all (fused).
-    fused = bits.pack(host(fitted.project_complete(split.held)))
+    fused = bits.pack(host(fitted.code_map(held.F, held_maps.graph_rows(held))))
     directions = list(permutations(codes, 2)) or [(name, name) for name in codes]
     partners = (
         float(np.mean([partner_rank(projections[a], codes[b]) for a, b in directions])) if len(codes) > 1 else 1.0
@@ -291,6 +296,11 @@ def run_trial(job: tuple[HeldOut, Choices]) -> Trial:
     }
     score = float(sum(np.log(max(measure, NOTHING)) for measure in (partners, neighbors, live_bits)))
     return Trial(choices, score, partners, neighbors, live_bits, evenness, fitted)
+
+
+def by_view(fitted: Fitted, F: Array, spans: dict[str, slice]) -> dict[str, Floats]:
+    """Real codes of rows from each view alone, from the features of all views."""
+    return {name: host(cast(F[:, span], "float64") @ fitted.weights[name]) for name, span in spans.items()}
 
 
 def partner_rank(queries: Floats, codes: bits.Codes) -> float:
