@@ -72,8 +72,13 @@ GRID: dict[str, list[Change]] = {
     "spectral_power": [{"spectral_power": p} for p in (1.0, 1.5, 3.0)],
 }
 # What a change of a step must add to the score. On data with classes, a weaker graph and a linear map find partners
-# better without finding classes better.
-MIN_GAIN = dict.fromkeys(GRID, 0.06) | {"kernel_width": 0.045, "feature_map": 0.15, "graph_weight": 0.15}
+# better without finding classes better; a heavier view helps its own searches at the expense of fused codes.
+MIN_GAIN = dict.fromkeys(GRID, 0.06) | {
+    "kernel_width": 0.045,
+    "feature_map": 0.15,
+    "graph_weight": 0.15,
+    "view_weights": 0.15,
+}
 # Settings that cannot collapse. One that scores higher than what the steps have chosen, beyond noise, is taken.
 NOISE = 0.03
 NO_GRAPH = {"graph_weight": 0.0, "latent_weight": 0.0, "spectral_power": 0.5}
