@@ -16,8 +16,8 @@ BEGIN, END = "<!-- tree: written by tests/house.py -->\n", "<!-- end of tree -->
 # One line per folder; the package itself comes last.
 ORDER: list[str] = """
 version errors trust forks extras files sqlite parameters
-numerics numerics.arrays numerics.compiled numerics.memory numerics.parallel numerics.linalg numerics.anchors
-numerics.rotation numerics.features numerics.simplex.triton numerics.simplex
+numerics numerics.arrays numerics.compiled numerics.memory numerics.parallel numerics.linalg numerics.sparse
+numerics.anchors numerics.rotation numerics.features numerics.simplex.triton numerics.simplex
 bits views
 streams.stored streams.writers streams.zarr streams.parquet streams.formats streams.blocks streams.row_passes
 streams.cluster streams
