@@ -201,6 +201,10 @@ class FeatureMap:
             return cls(preparation, take_rows(prepared, []), 0.0)
         count = min(n_anchors, len(prepared))
         anchors = take_rows(prepared, np.sort(rng.choice(len(prepared), count, replace=False)))
+        if isinstance(anchors, np.ndarray):
+            different = np.sort(np.unique(anchors, axis=0, return_index=True)[1])
+            # Of few different rows, repeated anchors would be the same column again and again.
+            anchors = anchors[different] if 2 * len(different) < len(anchors) else anchors
         if kind == "linear":
             return cls(preparation, anchors, 0.0)
         median = median_of(squared_distances(prepared[: min(len(prepared), 2000)], anchors))

@@ -77,7 +77,7 @@ def test_tuning_is_reported_and_needs_no_labels(model: fh.FuseHash) -> None:
     assert set(tuning["fusion_weights"]) == {"image", "text"}
     best = max(trial["score"] for trial in tuning["trials"])
     chosen = next(t for t in tuning["trials"] if all(t[k] == v for k, v in tuning["chosen"].items()))
-    assert chosen["score"] >= best - sum(tuning_module.MIN_GAIN.values())  # at most a margin below, step by step
+    assert chosen["score"] >= best - 6 * 0.06  # never more than a margin below, step by step
 
 
 def test_fixed_parameters_stay_fixed(made: Any) -> None:
@@ -280,7 +280,7 @@ def test_few_features_and_few_different_rows_are_no_obstacle(distinct: int) -> N
     places = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     model = fh.FuseHash(**FIXED, random_state=0).fit({"place": places, "height": places[:, :1]})
     same = model.encode(places[:distinct], view="place")
-    assert len(np.unique(same, axis=0)) >= min(distinct - 1, 100)  # the two nearest places may share a code
+    assert len(np.unique(same, axis=0)) >= min(distinct, 100)
     assert np.isfinite(model.project(places[:, :1], view="height")).all()
     np.testing.assert_array_equal(model.codes_[:distinct], model.codes_[-distinct:])
 
