@@ -202,14 +202,6 @@ class PairedViews(Mapping[str, Any]):
         return (slice(start, min(start + size, self.n_rows)) for start in range(0, self.n_rows, size))
 
 
-def stays_sparse(matrix: Any) -> bool:
-    """Whether a matrix is sparse and mostly zero, as bags of words are: methods that know such rows take them as is."""
-    if not sp.issparse(matrix):
-        return False
-    share = matrix.nnz / max(matrix.shape[0] * matrix.shape[1], 1)
-    return bool(share < 0.1 or (share < 0.5 and matrix.data.min(initial=0.0) >= 0.0))
-
-
 def named(views: ViewsLike) -> dict[str, Any]:
     """Give every view a name: a mapping keeps its keys, a sequence gets "view0", "view1", ...; a stream is opened."""
     if OPENERS and OPENERS["is_stream"](views):

@@ -20,11 +20,12 @@ from fusehash.files import FileFormat, arrays_in, contiguous
 from fusehash.numerics.arrays import Array, check_device, convert, device_of, host, is_foreign, namespace, to_device_of
 from fusehash.numerics.memory import check_memory
 from fusehash.numerics.parallel import map_blocks, one_blas_thread
+from fusehash.numerics.sparse import stays_sparse
 from fusehash.parameters import Progress, Rule, check_labels, flag, integer, multiple_of, real, resolve_seed, rng_for
 from fusehash.streams import StoredMatrix, is_block_stream, open_view, passes_over, writers
 from fusehash.streams.formats import is_dask
 from fusehash.streams.row_passes import RowPasses, device_rows
-from fusehash.views import Floats, PairedViews, ViewsLike, check_view, named, stays_sparse, to_dense
+from fusehash.views import Floats, PairedViews, ViewsLike, check_view, named, to_dense
 
 Self = TypeVar("Self", bound="CrossModalHasher")
 

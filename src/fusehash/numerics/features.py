@@ -32,13 +32,12 @@ from fusehash.files import storable
 from fusehash.numerics.anchors import squared_distances
 from fusehash.numerics.arrays import Array, cast, host, namespace, precision, squares, take_rows, to_dense
 from fusehash.numerics.memory import check_memory
-from fusehash.numerics.sparse import SparseRows
+from fusehash.numerics.sparse import MOSTLY, NEARLY_ALL, SparseRows
 
 Rng = np.random.Generator
 MAPS = ("linear", "rbf")
 MAX_WIDTH = 512
 BAGS = ("histogram", "bag", "signed bag")  # kinds that map zero to zero
-MOSTLY, NEARLY_ALL = 0.5, 0.9  # share of zeros in a bag, and in a signed bag
 EMBEDDING_WIDTH = 8
 MIN_VARIED = 0.01  # share of the squared length that must not be the mean's
 MIN_SORTED = 0.98  # rank correlation of a column's number and size

@@ -12,6 +12,16 @@ from numpy.typing import NDArray
 
 from fusehash.files import storable
 
+MOSTLY, NEARLY_ALL = 0.5, 0.9  # share of zeros in a bag, and in one with both signs
+
+
+def stays_sparse(matrix: Any) -> bool:
+    """Whether a matrix is sparse and mostly zero, as bags of words are: methods that know such rows take them as is."""
+    if not sp.issparse(matrix):
+        return False
+    zeros = 1.0 - matrix.nnz / max(matrix.shape[0] * matrix.shape[1], 1)
+    return bool(zeros > NEARLY_ALL or (zeros > MOSTLY and matrix.data.min(initial=0.0) >= 0.0))
+
 
 @storable
 @dataclass(frozen=True)

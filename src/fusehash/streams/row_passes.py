@@ -27,8 +27,9 @@ from fusehash.numerics.arrays import (
     to_device_of,
 )
 from fusehash.numerics.parallel import map_blocks
+from fusehash.numerics.sparse import stays_sparse
 from fusehash.streams.stored import Rows
-from fusehash.views import PairedViews, stays_sparse
+from fusehash.views import PairedViews
 
 # Rows per block on a device, where starting a kernel costs as much as thousands of rows.
 MIN_DEVICE_ROWS = 16_384
