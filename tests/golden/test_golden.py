@@ -54,12 +54,12 @@ def test_a_new_fit_gives_the_codes_of_the_latest_set(name: str, monkeypatch: pyt
         pytest.skip(f"{name} is newer than the set {LATEST.name}")
     model = write.build(*write.variants()[name])
     train = {view: data[view][: write.N_TRAIN] for view in ("image", "text")}
-    if name == "agh" and tuple(map(int, sklearn.__version__.split(".")[:2])) < (1, 9):
+    same_blas = (LATEST / "linear_algebra.txt").read_text().strip() == write.linear_algebra()
+    if name == "agh" and (not same_blas or tuple(map(int, sklearn.__version__.split(".")[:2])) < (1, 9)):
         # Its k-means finds other centers from the same seed, and nothing of these codes is left with other anchors.
         anchors = iter([fh.load(LATEST / "agh.safetensors").graphs_[view].anchors for view in train])
         monkeypatch.setattr(agh, "kmeans_anchors", lambda *_: next(anchors))
     model.fit(train, data["labels"][: write.N_TRAIN] if model.supervised else None)
-    same_blas = (LATEST / "linear_algebra.txt").read_text().strip() == write.linear_algebra()
     for view in train:
         got = np.unpackbits(model.encode(data[view][write.N_TRAIN :], view=view))
         expected = np.unpackbits(codes[f"{name}/{view}"])

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy.linalg import block_diag, eigh
 
 from fusehash.hashers.linear import CenteredViews, sum_parts
+from fusehash.numerics.arrays import with_signs
 from fusehash.numerics.linalg import top_eigenpairs, whitening
 from fusehash.numerics.parallel import map_blocks
 from fusehash.numerics.rotation import random_rotations
@@ -67,7 +68,7 @@ def shared_directions(data: CenteredViews, gram: Floats, similar: Floats) -> Sha
     same_view = block_diag(*[np.ones((r, r)) for r in ranks]) > 0
     F = np.where(same_view, 0.0, T.T @ similar @ T) / (len(names) - 1)
     w, V = eigh((F + F.T) / 2.0)
-    V = V[:, ::-1]
+    V = with_signs(V[:, ::-1])
     # Along w = 0 each eigenvector belongs to one view; for w < 0 the views say opposite things.
     keep = w[::-1] > -AGREEMENT_TOL * w[-1]
     maps, seen = {}, {}
@@ -113,6 +114,7 @@ def white_basis(gram: Floats, ridge: float) -> Floats:
     """
     w, Q = eigh(gram)
     keep = w > RANK_TOL * w[-1]
+    Q = with_signs(Q)
     return np.ascontiguousarray((Q[:, keep] / np.sqrt(w[keep] + ridge * np.trace(gram) / len(gram)))[:, ::-1])
 
 

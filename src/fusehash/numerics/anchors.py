@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import scipy.sparse as sp
@@ -49,14 +49,25 @@ class RowViews(Protocol):
     def blocks(self, size: int) -> Iterator[slice]: ...
 
 
-def squared_distances(X: Array, T: Array) -> Array:
+class CenteredAnchors(NamedTuple):
+    """Anchors seen from a center: what distances to them need, kept by those who ask for many blocks of rows."""
+
+    center: Array
+    anchors: Array
+
+    @classmethod
+    def of(cls, T: Array, xp: Any) -> CenteredAnchors:
+        # Among the anchors, because a far origin costs digits; on their own entries, so that integers stay exact.
+        center = xp.sort(T[:15], axis=0)[len(T[:15]) // 2]
+        return cls(center, T - center)
+
+
+def squared_distances(X: Array, T: Array, centered: CenteredAnchors | None = None) -> Array:
     """(n, P) squared Euclidean distances between the rows of X and of T, in their precision and on their device."""
     if isinstance(X, SparseRows):
         return X.squared_distances(T)
-    xp = namespace(X)
-    # Centered among the anchors, because a far origin costs digits; on their own entries, so that integers stay exact.
-    center = xp.sort(T[:15], axis=0)[len(T[:15]) // 2]
-    X, T = X - center, T - center
+    center, T = centered or CenteredAnchors.of(T, namespace(X))
+    X = X - center
     D = X @ T.T
     D *= -2.0
     D += dots(X, X)[:, None]

@@ -22,14 +22,15 @@ for views wider than `MAX_WIDTH`:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from fusehash.files import storable
-from fusehash.numerics.anchors import squared_distances
+from fusehash.numerics.anchors import CenteredAnchors, squared_distances
 from fusehash.numerics.arrays import Array, cast, host, namespace, precision, squares, take_rows, to_dense
 from fusehash.numerics.memory import check_memory
 from fusehash.numerics.sparse import MOSTLY, NEARLY_ALL, SparseRows
@@ -171,13 +172,16 @@ def _is_embedding(sample: Array) -> bool:
     return bool(np.corrcoef(np.arange(len(ranks)), ranks)[0, 1] > MIN_SORTED)
 
 
-def map_features(X: Array, anchors: Array, bandwidth: float) -> Array:
-    """RBF similarities of prepared rows to anchors; of bandwidth 0, inner products, or without anchors X itself."""
+def map_features(X: Array, anchors: Array, bandwidth: float, centered: CenteredAnchors | None = None) -> Array:
+    """RBF similarities of prepared rows to anchors; of bandwidth 0, inner products, or without anchors X itself.
+
+    `centered` are the anchors as `CenteredAnchors`, if the caller keeps them for many blocks.
+    """
     if not bandwidth and not len(anchors):
         return X
     if not bandwidth:
         return X.products(anchors) if isinstance(X, SparseRows) else X @ anchors.T
-    D = squared_distances(X, anchors)
+    D = squared_distances(X, anchors, centered)
     D *= float(-1.0 / bandwidth)
     return np.exp(D, out=D) if isinstance(D, np.ndarray) else namespace(D).exp(D)
 
@@ -222,9 +226,19 @@ class FeatureMap:
     def dtype(self) -> str:
         return self.preparation.dtype
 
+    @cached_property
+    def centered(self) -> CenteredAnchors | None:
+        """The anchors, centered once and not for every block of rows; None where no distances are needed."""
+        if not self.bandwidth or isinstance(self.anchors, SparseRows):
+            return None
+        return CenteredAnchors.of(self.anchors, namespace(self.anchors))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # without what is cached
+
     def of_prepared(self, X: Array) -> Array:
         """Features of rows that are prepared already."""
-        return cast(map_features(X, self.anchors, self.bandwidth), self.dtype)
+        return cast(map_features(X, self.anchors, self.bandwidth, self.centered), self.dtype)
 
     def __call__(self, block: Array) -> Array:
         """Features of raw rows."""

@@ -186,6 +186,8 @@ def eigenfunctions(Z: Floats, r: int) -> tuple[Floats, Floats]:
         keep = np.flatnonzero(values > VANISHING)[::-1][:r]
     values, V = values[keep], V[:, keep]
     V = V * np.where(V[np.abs(V).argmax(axis=0), np.arange(len(keep))] < 0.0, -1.0, 1.0)
+    # An eigenvector is zero on parts of the graph that it does not belong to; the signs of rounding errors are no bits.
+    V = np.where(np.abs(V) > VANISHING * np.abs(V).max(axis=0), V, 0.0)
     W = np.sqrt(len(Z)) * half[:, None] * V / np.sqrt(values)
     return W[:, np.arange(r) % len(keep)], values
 

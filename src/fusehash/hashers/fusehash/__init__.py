@@ -9,12 +9,12 @@ import numpy as np
 
 from fusehash.errors import ParameterError
 from fusehash.hashers.fusehash.closed_form import learn_graph, learn_maps, learn_means, learn_preparations, solve
-from fusehash.hashers.fusehash.fitted import Choices, RowMaps
+from fusehash.hashers.fusehash.fitted import Choices, Fitted, RowMaps
 from fusehash.hashers.fusehash.nested import check_nested
 from fusehash.hashers.fusehash.partial_fit import Incremental
 from fusehash.hashers.fusehash.tuning import training_fusion_weights, tune, warn_if_uneven
 from fusehash.numerics.anchors import FUSIONS
-from fusehash.numerics.arrays import convert, host
+from fusehash.numerics.arrays import convert, host, is_foreign
 from fusehash.numerics.features import MAPS
 from fusehash.parameters import Progress, Rule, auto, choice, integer, is_auto, optional, real, rng_for, sequence
 from fusehash.streams import passes_over
@@ -270,11 +270,16 @@ class FuseHash(Incremental):
         return bool(learned["fitted_"].maps[name].preparation.sparse_width == learned["n_features_"][name])
 
     def _project_block(self, block: Floats, view: str) -> Floats:
-        return self.fitted_.project(self.fitted_.maps[view].preparation(block), view)
+        fitted = self._maps_for(block)
+        return fitted.project(fitted.maps[view].preparation(block), view)
 
     def _project_complete_block(self, blocks: dict[str, Floats]) -> Floats:
-        prepared = {name: feature_map.preparation(blocks[name]) for name, feature_map in self.fitted_.maps.items()}
-        return self.fitted_.project_complete(prepared)
+        fitted = self._maps_for(next(iter(blocks.values())))
+        return fitted.project_complete({name: m.preparation(blocks[name]) for name, m in fitted.maps.items()})
+
+    def _maps_for(self, block: Floats) -> Fitted:
+        """The learned maps: in double precision on the host, as they are on a device."""
+        return self.fitted_ if is_foreign(block) else self.fitted_.in_double
 
     def _fusion_weights(self) -> dict[str, float]:
         return self.fitted_.fusion_weights

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from fusehash.files import storable
 from fusehash.numerics.anchors import fuse, neighbor_graph
-from fusehash.numerics.arrays import Array, cast, host, mask_rows, namespace, precision, to_device_of, zeros
+from fusehash.numerics.arrays import Array, cast, convert, host, mask_rows, namespace, precision, to_device_of, zeros
 from fusehash.numerics.features import FeatureMap, map_features
 from fusehash.numerics.sparse import SparseRows
 from fusehash.streams.row_passes import Block
@@ -148,7 +149,8 @@ class RowMaps:
         for name, feature_map in self.maps.items():
             X = block.arrays[name]
             prepared[name] = X if self.is_prepared else feature_map.preparation(X)
-            F = cast(map_features(prepared[name], feature_map.anchors, feature_map.bandwidth), feature_map.dtype)
+            anchors = feature_map.anchors, feature_map.bandwidth, feature_map.centered
+            F = cast(map_features(prepared[name], *anchors), feature_map.dtype)
             if self.means:
                 F = F - self.means[name]
             seen = block.present[name]
@@ -196,6 +198,22 @@ class Fitted:
     graph: GraphMap | None
     code_map: Embedding  # features and graph row of a complete item -> real code
     softness: float = 0.0  # of the targets of the hash functions; 0: they were signs
+
+    @cached_property
+    def in_double(self) -> Fitted:
+        """The same maps in double precision, for encoding on the host.
+
+        Single-precision products of OpenBLAS differ in the last digit with the place of a row in its block, on some
+        processors (its kernels for Haswell and Zen). A row must have the same code alone and in a batch.
+        """
+        double = convert(self, lambda part: cast(part, "float64") if part.ndim == 2 else part)
+        preparations = {name: replace(m.preparation, dtype="float64") for name, m in double.maps.items()}
+        return replace(
+            double, maps={name: replace(m, preparation=preparations[name]) for name, m in double.maps.items()}
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # without what is cached
 
     def project(self, prepared: Array, name: str) -> Array:
         """Real code of items seen in one view, from prepared rows."""
