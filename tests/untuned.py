@@ -20,10 +20,10 @@ _SMALL: dict[str, Any] = {"hidden": 32, "batch_size": 32, "epochs": 20}
 DEEP: dict[str, dict[str, Any]] = {
     "djsrh": {**_SMALL, "learning_rate": 0.03},
     "jdsh": {**_SMALL, "learning_rate": 0.03},
-    "dgcpn": {**_SMALL, "learning_rate": 0.01, "epochs": 15, "dropout": 0.1, "text_weight": 0.5},
+    "dgcpn": {**_SMALL, "learning_rate": 0.02, "dropout": 0.1, "text_weight": 0.5, "center": True},
     "cirh": {**_SMALL, "batch_size": 64, "graph_hidden": 32, "learning_rate": 0.005, "graph_rate": 0.005},
     "ucch": {**_SMALL, "learning_rate": 0.002, "n_negatives": 64},
     "dbrc": {**_SMALL, "learning_rate": 0.005},
     "dcmh": {**_SMALL, "learning_rate": 0.3, "optimizer": "sgd", "eta": 0.05},
-    "ddcmh": {**_SMALL, "image_hidden": 32, "learning_rate": 0.003},
+    "ddcmh": {**_SMALL, "image_hidden": 32, "learning_rate": 0.01},
 }

@@ -293,7 +293,7 @@ def test_the_number_of_threads_changes_nothing(build, fit, same, learned):
     defaults = build().get_params()
     n_rows = 600 if "subsample" in defaults else 2100  # two blocks of rows; these methods look at all pairs of rows
     data = datasets.make_paired(n_rows, views={"image": 24, "text": 19}, n_classes=4, random_state=0).views
-    short = {"max_iter": 2, "n_anchors": 60, "n_atoms": 60, "lasso_iter": 5}
+    short = {"max_iter": 2, "n_anchors": 60, "n_atoms": 60, "lasso_iter": 5, "epochs": 1}
     short = {name: value for name, value in short.items() if name in defaults}
     outcomes = []
     for n_threads, blas_threads in ((1, 1), (3, 2)):

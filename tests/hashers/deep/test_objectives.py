@@ -176,28 +176,33 @@ def _numpy_ranking(S):
         np.where = keep
 
 
-def test_codes_of_labels_explain_shared_labels_better_in_every_step():
+def test_codes_of_labels_explain_shared_labels_better_in_every_sweep():
     rng = np.random.default_rng(3)
     labels = np.eye(4)[rng.integers(0, 4, 60)]
-    S = np.where(labels @ labels.T > 0, 1.0, -1.0)
-    B = np.sign(rng.standard_normal((60, 16)))
-    some, rest = np.arange(16), np.arange(16, 60)
-
-    def left(B):
-        inside = (16 * S - B @ B.T)[np.ix_(some, some)]
-        np.fill_diagonal(inside, 0.0)
-        return np.sum(inside**2) + 2 * np.sum((16 * S - B @ B.T)[np.ix_(rest, some)] ** 2)
-
-    before = left(B)
+    S = ddcmh.agreement(labels, labels)
+    assert np.array_equal(S == 1, labels.argmax(axis=1)[:, None] == labels.argmax(axis=1)[None])
+    B, others = np.sign(rng.standard_normal((40, 16))), np.sign(rng.standard_normal((20, 16)))
+    losses = []
     for _ in range(4):
-        B[some], B[rest] = ddcmh.descend(B[some], B[rest], S[some][:, some], S[rest][:, some], 1)
-        assert left(B) <= before
-        before = left(B)
-    learned = ddcmh.codes_of_labels(labels, 16, np.random.default_rng(0))
-    assert np.array_equal(np.abs(learned), np.ones((60, 16)))
-    assert np.abs(learned.mean(axis=0)).max() < 0.95
-    agree = learned @ learned.T
-    assert agree[S > 0].mean() > 8 + agree[S < 0].mean()
+        missed = 16 * S[:40, :40] - B @ B.T
+        np.fill_diagonal(missed, 0.0)
+        losses.append([np.sum(missed**2), np.sum((16 * S[40:, :40] - others @ B.T) ** 2)])
+        others = ddcmh.follow(others, B, S[40:, :40], 1)
+        assert np.sum((16 * S[40:, :40] - others @ B.T) ** 2) <= losses[-1][1]
+        B = ddcmh.descend(B, S[:40, :40], 1)
+    assert np.all(np.diff([first for first, _ in losses]) <= 0)
+
+
+@pytest.mark.parametrize("sample", [1000, 50])
+def test_codes_of_labels_tell_classes_apart_in_every_bit(monkeypatch, sample):
+    monkeypatch.setattr(ddcmh, "SAMPLE_ITEMS", sample)
+    labels = np.eye(4)[np.random.default_rng(3).integers(0, 4, 90)]
+    B = ddcmh.codes_of_labels(labels, 16, np.random.default_rng(0))
+    assert np.array_equal(np.abs(B), np.ones((90, 16)))
+    assert np.abs(B.mean(axis=0)).max() < 0.7
+    agree, S = B @ B.T, ddcmh.agreement(labels, labels)
+    assert agree[S > 0].mean() > 14
+    assert agree[S < 0].mean() < -2
 
 
 def test_the_targets_of_the_text_head_of_ddcmh():

@@ -10,16 +10,16 @@ from fusehash.hashers.deep.skeleton import DeepHasher
 from fusehash.numerics.arrays import Array
 from fusehash.numerics.rotation import signs_of
 from fusehash.parameters import Progress, Rule, integer, rng_for
-from fusehash.views import Floats
+from fusehash.views import BLOCK_ROWS, Floats
 
-CODE_ROUNDS, BIT_SWEEPS = 10, 3  # samples of items, and passes over the bits for each
+SAMPLE_ITEMS, SWEEPS = 1000, 5  # items whose codes are learned first, and passes over the bits
 
 
 class DDCMH(DeepHasher):
     """Dual Deep Cross-Modal Hashing: three stages, each of which learns from the one before.
 
-    1. Codes B of the training items from labels alone, by COSDISH: min |K S - B B'|^2, S_ij = 1 if two items share a
-       label, else -1. Items o are sampled; then B_o and the codes of all others are set bit by bit.
+    1. Codes B of the training items from labels alone: min |K S - B B'|^2, S_ij = 1 if two items share a label, else -1,
+       bit by bit; of a sample of the items first, then of the others against the sample.
     2. The image head learns B: binary cross-entropy of sigmoid(z). Its codes B_x are [z > 0].
     3. t_i = (l_i L' B_x) / (l_i L' 1) is the mean code of all items, weighted by the labels they share with item i.
        The text head learns t by the same cross-entropy.
@@ -48,9 +48,9 @@ class DDCMH(DeepHasher):
 
     Notes
     -----
-    No program is public; widths, rates and epochs are ours. The authors train AlexNet through. COSDISH sets the codes
-    of the others to sgn(S B_o), and those of the sample by a clustering with a guarantee; here each bit of both is set
-    to what the other bits leave unexplained, so that the objective never rises and few classes get different bits.
+    No program is public; widths, rates and epochs are ours. The authors train AlexNet through, and their codes of labels
+    are those of COSDISH, which solves the same problem on one sample of columns after the other. With few classes that
+    finds bits that only tell the sample from the rest, so here the sample is settled within itself first.
 
     References
     ----------
@@ -124,32 +124,46 @@ def cross_entropy(outputs: Array, targets: Array) -> Array:
 
 
 def codes_of_labels(labels: Floats, n_bits: int, rng: np.random.Generator) -> Floats:
-    """B of +1 and -1 with a small |K S - B B'|^2, from a sample of columns of S at a time."""
+    """B of +1 and -1 with a small |K S - B B'|^2: of a sample of items first, then of each other item against it."""
     n = len(labels)
+    some = np.sort(rng.choice(n, min(n, SAMPLE_ITEMS), replace=False))
+    rest = np.setdiff1d(np.arange(n), some)
     B = signs_of(rng.standard_normal((n, n_bits)))
-    for _ in range(CODE_ROUNDS):
-        some = rng.choice(n, min(n, n_bits), replace=False)
-        rest = np.setdiff1d(np.arange(n), some)
-        S = np.where(labels @ labels[some].T > 0.0, 1.0, -1.0)
-        B[some], B[rest] = descend(B[some], B[rest], S[some], S[rest], BIT_SWEEPS)
+    B[some] = descend(B[some], agreement(labels[some], labels[some]), SWEEPS)
+    for start in range(0, len(rest), BLOCK_ROWS):
+        rows = rest[start : start + BLOCK_ROWS]
+        B[rows] = follow(B[rows], B[some], agreement(labels[rows], labels[some]), SWEEPS)
     return B
 
 
-def descend(B: Floats, others: Floats, S: Floats, S_others: Floats, n_sweeps: int) -> tuple[Floats, Floats]:
-    """|K S - B B'|^2 + 2 |K S_others - others B'|^2 off the diagonal falls bit by bit; the new B and others."""
-    B, others, n_bits = B.copy(), others.copy(), B.shape[1]
-    inside, outside = n_bits * S - B @ B.T, n_bits * S_others - others @ B.T
-    for k in [*range(n_bits)] * n_sweeps:
-        own, other = B[:, k], others[:, k]
-        inside += np.outer(own, own)  # what bit k has to explain
-        outside += np.outer(other, own)
-        pull = other @ outside
-        for i in range(len(own)):
-            own[i] = _sign(pull[i] + inside[i] @ own - inside[i, i] * own[i], own[i])
-        other[:] = _sign(outside @ own, other)
-        inside -= np.outer(own, own)
-        outside -= np.outer(other, own)
-    return B, others
+def agreement(labels: Floats, others: Floats) -> Floats:
+    """S: 1 if two items share a label, else -1."""
+    return np.where(labels @ others.T > 0.0, 1.0, -1.0)
+
+
+def descend(B: Floats, S: Floats, n_sweeps: int) -> Floats:
+    """|K S - B B'|^2 off the diagonal falls, item by item of every bit; the new B."""
+    B = B.copy()
+    missing = B.shape[1] * S - B @ B.T
+    for k in [*range(B.shape[1])] * n_sweeps:
+        b = B[:, k]
+        missing += np.outer(b, b)  # what bit k has to explain
+        np.fill_diagonal(missing, 0.0)
+        for i in range(len(b)):
+            b[i] = _sign(missing[i] @ b, b[i])
+        missing -= np.outer(b, b)
+    return B
+
+
+def follow(B: Floats, known: Floats, S: Floats, n_sweeps: int) -> Floats:
+    """|K S - B known'|^2 falls, bit by bit; the new B."""
+    B = B.copy()
+    missing = B.shape[1] * S - B @ known.T
+    for k in [*range(B.shape[1])] * n_sweeps:
+        missing += np.outer(B[:, k], known[:, k])
+        B[:, k] = _sign(missing @ known[:, k], B[:, k])
+        missing -= np.outer(B[:, k], known[:, k])
+    return B
 
 
 def _sign(values: Any, before: Any) -> Any:
