@@ -13,7 +13,7 @@ from sklearn.model_selection import GridSearchCV
 from threadpoolctl import threadpool_limits
 
 from fusehash import bits, datasets, hashers
-from fusehash.hashers.base import ENCODE_ROWS
+from fusehash.hashers.encoding import ENCODE_ROWS
 
 DATA = datasets.make_paired(170, views={"image": 24, "text": 19}, n_classes=4, random_state=3)
 TRAIN, NEW = DATA.views.rows(DATA.train), DATA.views.rows(DATA.query)
