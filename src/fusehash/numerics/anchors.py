@@ -245,11 +245,13 @@ def neighbor_graph(
     if columns is not None and not len(columns):
         return zeros((len(X), len(anchors)), like, dtype)
     if isinstance(X, SparseRows):
-        points = anchors if columns is None else take_rows(anchors, columns)
-        D = squared_distances(X, points)
-    else:
-        centered = centered or graph_anchors(anchors, has_anchor)
+        D = squared_distances(X, anchors if columns is None else take_rows(anchors, columns))
+    elif centered is not None:
         D = squared_distances(cast(X, precision(centered.anchors)), anchors, centered)
+    else:
+        exact = dtype if is_accelerated(X) else "float64"
+        points = anchors if columns is None else take_rows(anchors, columns)
+        D = squared_distances(cast(X, exact), cast(points, exact))
     index, weights = nearest_weights(D, min(k, D.shape[1]))
     if columns is not None:
         index = to_device_of(columns, like)[index]
