@@ -57,9 +57,9 @@ class CenteredAnchors(NamedTuple):
     squares: Array
 
     @classmethod
-    def of(cls, T: Array) -> CenteredAnchors:
+    def of(cls, T: Array, xp: Any) -> CenteredAnchors:
         # Among the anchors, because a far origin costs digits; on their own entries, so that integers stay exact.
-        center = namespace(T).sort(T[:15], axis=0)[len(T[:15]) // 2]
+        center = xp.sort(T[:15], axis=0)[len(T[:15]) // 2]
         T = T - center
         return cls(center, T, dots(T, T))
 
@@ -68,7 +68,7 @@ def squared_distances(X: Array, T: Array, centered: CenteredAnchors | None = Non
     """(n, P) squared Euclidean distances between the rows of X and of T, in their precision and on their device."""
     if isinstance(X, SparseRows):
         return X.squared_distances(T)
-    center, T, squares = centered or CenteredAnchors.of(T)
+    center, T, squares = centered or CenteredAnchors.of(T, namespace(X))
     X = X - center
     D = X @ T.T
     D *= -2.0
@@ -264,7 +264,8 @@ def graph_anchors(anchors: Array, has_anchor: NDArray[np.bool_] | None = None) -
     In double precision but on a GPU, where single is enough because the weights are continuous.
     """
     points = anchors if has_anchor is None or has_anchor.all() else take_rows(anchors, np.flatnonzero(has_anchor))
-    return CenteredAnchors.of(points if is_accelerated(points) else cast(points, "float64"))
+    exact = points if is_accelerated(points) else cast(points, "float64")
+    return CenteredAnchors.of(exact, namespace(exact))
 
 
 FUSIONS = ("mean", "hadamard")

@@ -231,7 +231,7 @@ class FeatureMap:
         """The anchors, centered once and not for every block of rows; None where no distances are needed."""
         if not self.bandwidth or isinstance(self.anchors, SparseRows):
             return None
-        return CenteredAnchors.of(self.anchors)
+        return CenteredAnchors.of(self.anchors, namespace(self.anchors))
 
     def __getstate__(self) -> dict[str, Any]:
         return {f.name: getattr(self, f.name) for f in fields(self)}  # without what is cached
