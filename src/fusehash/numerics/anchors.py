@@ -58,17 +58,26 @@ class CenteredAnchors(NamedTuple):
 
     @classmethod
     def of(cls, T: Array, xp: Any) -> CenteredAnchors:
-        # Among the anchors, because a far origin costs digits; on their own entries, so that integers stay exact.
-        center = xp.sort(T[:15], axis=0)[len(T[:15]) // 2]
+        center = center_of(T, xp)
         T = T - center
         return cls(center, T, dots(T, T))
+
+
+def center_of(T: Array, xp: Any) -> Array:
+    """A point among the anchors, because a far origin costs digits; of their own entries, so that integers stay exact."""
+    return xp.sort(T[:15], axis=0)[len(T[:15]) // 2]
 
 
 def squared_distances(X: Array, T: Array, centered: CenteredAnchors | None = None) -> Array:
     """(n, P) squared Euclidean distances between the rows of X and of T, in their precision and on their device."""
     if isinstance(X, SparseRows):
         return X.squared_distances(T)
-    center, T, squares = centered or CenteredAnchors.of(T, namespace(X))
+    if centered is None:
+        center = center_of(T, namespace(X))
+        T = T - center
+        squares = dots(T, T)
+    else:
+        center, T, squares = centered
     X = X - center
     D = X @ T.T
     D *= -2.0
