@@ -64,7 +64,7 @@ class CenteredAnchors(NamedTuple):
 
 
 def center_of(T: Array, xp: Any) -> Array:
-    """A point among the anchors, because a far origin costs digits; of their own entries, so that integers stay exact."""
+    """A point among the anchors, since a far origin costs digits; of their entries, so that integers stay exact."""
     return xp.sort(T[:15], axis=0)[len(T[:15]) // 2]
 
 
