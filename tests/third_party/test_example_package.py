@@ -45,6 +45,7 @@ def test_the_installed_method_is_listed(folder):
     assert [entry["name"] for entry in listed if entry["name"] != "sign_of_means"] == [e["name"] for e in without]
 
 
+@pytest.mark.slow
 def test_it_appears_in_a_bench_table(folder):
     done = run(folder, "-m", "fusehash.cli", "bench", "run", "tiny.yaml", "--data", folder, "--workers", 1)
     assert done.returncode == 0, done.stderr
@@ -57,6 +58,7 @@ def test_it_appears_in_a_bench_table(folder):
     assert all(len(row["values"].split()) == 2 and 0 < float(row["mean"]) <= 1 for row in rows)
 
 
+@pytest.mark.slow
 def test_its_models_are_saved_and_loaded(folder):
     fit = run(folder, "-m", "fusehash.cli", "fit", "small.npz", "--method", "sign_of_means", "--bits", 16, "-o", "m")
     assert fit.returncode == 0, fit.stderr
@@ -68,12 +70,14 @@ def test_its_models_are_saved_and_loaded(folder):
     assert "'sign_of_means', which neither this fusehash nor an installed package knows." in refused.stderr
 
 
+@pytest.mark.slow
 def test_it_passes_the_public_checks(folder):
     code = "from fusehash import hashers, testing; testing.check_hasher(hashers.get('sign_of_means'))"
     done = run(folder, "-c", code)
     assert done.returncode == 0, done.stderr[-2000:]
 
 
+@pytest.mark.slow
 def test_a_package_that_cannot_be_imported_harms_only_itself(folder, tmp_path):
     info = tmp_path / "site" / "broken-1.dist-info"
     info.mkdir(parents=True)

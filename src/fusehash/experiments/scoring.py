@@ -155,9 +155,7 @@ def packed(array: Any, what: str) -> NDArray[np.uint8]:
         raise DataError(f"{what} must be a matrix with a code per row. Got shape {values.shape} instead.")
     if values.dtype == np.uint8:
         if len(values) >= LOOKS_UNPACKED and values.max() <= 1:
-            raise DataError(
-                f"{what} must be packed bits if it is uint8. It holds 0 and 1 only; save them as bool or int8."
-            )
+            raise DataError(f"{what} must be packed bits if it is uint8. It has 0 and 1 only: save these as bool.")
         codes = values
     else:
         low = values.min() if values.dtype.kind in "biuf" else np.nan
