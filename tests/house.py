@@ -46,6 +46,9 @@ search.index search
 experiments experiments.methods experiments.store experiments.spec experiments.metrics experiments.examples
 experiments.significance
 experiments.tables experiments.figures experiments.report experiments.workers experiments.runner experiments.scoring
+plots.drawing plots.codes plots.rankings plots.results plots
+experiments experiments.store experiments.spec experiments.metrics experiments.examples experiments.significance
+experiments.tables experiments.figures experiments.report experiments.workers experiments.runner
 collection.items collection.store collection.encoding collection.training collection.changes collection.generations
 collection.catalogue collection.overview collection.searching collection.collection collection
 app.errors app.guard app.connections app.pools app.cache app.records app.routes app app.server
@@ -72,6 +75,7 @@ FOLDERS = {
     "search/engines": "what answers a search",
     "search/engines/torch": "the search on a GPU",
     "search/servers": "an index on PostgreSQL or Milvus",
+    "plots": "pictures of codes, rankings and results",
     "experiments": "specifications, stored runs, reports",
     "collection": "a folder with pictures, texts, codes and models",
     "app": "the web page and its HTTP API",
