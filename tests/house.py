@@ -43,12 +43,10 @@ search.engines.faiss search.engines.torch.kernels search.engines.torch.select se
 search.store search.file
 search.servers search.servers.address search.servers.postgres search.servers.milvus
 search.index search
-experiments experiments.methods experiments.store experiments.spec experiments.metrics experiments.examples
-experiments.significance
-experiments.tables experiments.figures experiments.report experiments.workers experiments.runner experiments.scoring
 plots.drawing plots.codes plots.rankings plots.results plots
-experiments experiments.store experiments.spec experiments.metrics experiments.examples experiments.significance
-experiments.tables experiments.figures experiments.report experiments.workers experiments.runner
+experiments experiments.methods experiments.store experiments.spec experiments.metrics experiments.examples
+experiments.significance experiments.tables experiments.figures experiments.report experiments.workers
+experiments.runner experiments.scoring
 collection.items collection.store collection.encoding collection.training collection.changes collection.generations
 collection.catalogue collection.overview collection.searching collection.collection collection
 app.errors app.guard app.connections app.pools app.cache app.records app.routes app app.server

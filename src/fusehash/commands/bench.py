@@ -148,7 +148,7 @@ def methods(as_json: inputs.Json = False) -> None:
         print_table(columns, [entry.values() for entry in entries])
 
 
-SCORE_EXAMPLE = """Example: fusehash bench score codes-seed0.npz codes-seed1.npz --label DCMH --dataset wiki --data ~/data
+SCORE_EXAMPLE = """Example: fusehash bench score codes-0.npz codes-1.npz --label DCMH --dataset wiki --data ~/data
 
 Which rows to encode: fusehash bench rows --dataset wiki --data ~/data --out rows.npz"""
 ROWS_EXAMPLE = "Example: fusehash bench rows --dataset wiki --data ~/data --seed 0 --out rows.npz"
