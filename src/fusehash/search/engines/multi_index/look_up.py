@@ -260,10 +260,10 @@ def look_up(codes: Any, ids: Any, first_id: int, queries: Any, segments: Any, gi
             done = r == reach and k == 0
             if k:  # a code farther than the k-th so far cannot enter the result
                 total: Any = 0
-                for d in range(limit + 1):
-                    total += histogram[d]
+                for distance in range(limit + 1):
+                    total += histogram[distance]
                     if total >= k:
-                        limit, done = d, d <= r
+                        limit, done = distance, distance <= r
                         break
             if done or cost > budget:
                 break
