@@ -20,11 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fusehash.bits import Codes
+from fusehash.bits import Codes, pack
 from fusehash.search.engines.kernel import entry, part
 
 Words = NDArray[np.uint64]
-_ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 _MOST_AGREEING, _MOST_PASSES = 4, 500
 _SAMPLE = 1 << 15  # codes on which plans are compared
 _SAMPLED_PASSES = 5
@@ -70,9 +69,9 @@ def _plans(n_words: int, n_bits: int, radius: int) -> Iterator[Passes]:
 
 def _mask(n_words: int, first: int, last: int) -> Words:
     """Ones from bit `first` to bit `last` of a code."""
-    bits = np.zeros(n_words * 64, np.uint8)
-    bits[first:last] = 1
-    return np.packbits(bits, bitorder="little").view(np.uint64)
+    ones = np.zeros((1, n_words * 64), np.int8)
+    ones[:, first:last] = 1
+    return pack(ones).view(np.uint64)[0]
 
 
 def _nanoseconds(passes: Passes, sample: Words, count: int) -> float:
