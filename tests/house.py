@@ -44,6 +44,7 @@ search.near.passes search.near.pairs search.near.groups search.near
 search.store search.file
 search.servers search.servers.address search.servers.postgres search.servers.milvus
 search.index search
+plots.drawing plots.codes plots.rankings plots.results plots
 experiments experiments.store experiments.spec experiments.metrics experiments.examples experiments.significance
 experiments.tables experiments.figures experiments.report experiments.workers experiments.runner
 collection.items collection.store collection.encoding collection.training collection.changes collection.generations
@@ -73,6 +74,7 @@ FOLDERS = {
     "search/engines/torch": "the search on a GPU",
     "search/near": "all near pairs, and groups of near-duplicates",
     "search/servers": "an index on PostgreSQL or Milvus",
+    "plots": "pictures of codes, rankings and results",
     "experiments": "specifications, stored runs, reports",
     "collection": "a folder with pictures, texts, codes and models",
     "app": "the web page and its HTTP API",
