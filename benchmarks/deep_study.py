@@ -38,7 +38,7 @@ DEEP: dict[str, dict[str, Any]] = {
 }
 CLOSED: dict[str, dict[str, Any]] = {name: {} for name in ("fusehash", "regression", "random", "cca_itq", "cmfh")}
 SUPERVISED: dict[str, dict[str, Any]] = {
-    "dcmh": {**HEADS, "epochs": 30},
+    "dcmh": {**HEADS, "image_hidden": 512, "epochs": 60, "learning_rate": 0.1},
     "ddcmh": {**HEADS, "image_hidden": 512, "epochs": 20},
     "scm": {},
     "seph": {},

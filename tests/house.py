@@ -26,10 +26,10 @@ datasets.base datasets.matlab datasets.arrays datasets.folders datasets.splits d
 datasets.synthetic datasets.loading datasets
 evaluation.tie_kernels evaluation.kernels evaluation.ranking evaluation.relevance evaluation.curves
 evaluation.map_rules evaluation.metrics evaluation.result evaluation.protocols evaluation
-hashers.base hashers.linear hashers.kernel hashers.canonical hashers.controls hashers.catalogue
+hashers.encoding hashers.base hashers.linear hashers.kernel hashers.canonical hashers.controls hashers.catalogue
 hashers.agsfh.clusters hashers.agsfh.graph hashers.agsfh.paper hashers.agsfh
-hashers.fusehash.nested hashers.fusehash.fitted hashers.fusehash.closed_form hashers.fusehash.tuning
-hashers.fusehash.partial_fit hashers.fusehash
+hashers.fusehash.nested hashers.fusehash.fitted hashers.fusehash.spectrum hashers.fusehash.closed_form
+hashers.fusehash.tuning hashers.fusehash.partial_fit hashers.fusehash
 hashers.baselines hashers.baselines.joint_features hashers.baselines.fsh hashers.baselines.rfdh
 hashers.baselines.jimfh hashers.baselines.cmfh hashers.baselines.imh hashers.baselines.lssh hashers.baselines.cvh
 hashers.baselines.cca_itq hashers.baselines.agh hashers.baselines.scm hashers.baselines.seph
@@ -39,14 +39,19 @@ hashers.deep hashers.deep.similarities hashers.deep.training hashers.deep.skelet
 hashers.deep.dcmh hashers.deep.ddcmh hashers.deep.dbrc hashers.deep.djsrh hashers.deep.jdsh hashers.deep.dgcpn
 hashers.deep.cirh hashers.deep.ucch
 hashers
+testing.subject testing.checks testing
 search.rows
-search.engines search.engines.kernel search.engines.scan search.engines.numpy search.engines.tables
+search.engines search.engines.kernel search.engines.scan search.engines.numpy
+search.engines.multi_index.look_up search.engines.multi_index.segments search.engines.multi_index
 search.engines.faiss search.engines.torch.kernels search.engines.torch.select search.engines.torch
+search.near.passes search.near.pairs search.near.groups search.near
 search.store search.file
 search.servers search.servers.address search.servers.postgres search.servers.milvus
 search.index search
-experiments experiments.store experiments.spec experiments.metrics experiments.examples experiments.significance
-experiments.tables experiments.figures experiments.report experiments.workers experiments.runner
+plots.drawing plots.codes plots.rankings plots.results plots
+experiments experiments.methods experiments.store experiments.spec experiments.metrics experiments.examples
+experiments.significance experiments.tables experiments.figures experiments.report experiments.workers
+experiments.runner experiments.scoring
 collection.items collection.store collection.encoding collection.training collection.changes collection.generations
 collection.catalogue collection.overview collection.searching collection.collection collection
 app.errors app.guard app.connections app.pools app.cache app.records app.routes app app.server
@@ -69,10 +74,14 @@ FOLDERS = {
     "hashers/baselines": "the methods of the literature",
     "hashers/deep": "networks on features, trained with PyTorch",
     "hashers/reconstructed": "methods built from a sentence or an abstract",
+    "testing": "the contracts of all hashers, for a method of your own",
     "search": "HammingIndex: exact search in memory, in a file or on a server",
     "search/engines": "what answers a search",
+    "search/engines/multi_index": "look-up tables: exact and sublinear",
     "search/engines/torch": "the search on a GPU",
+    "search/near": "all near pairs, and groups of near-duplicates",
     "search/servers": "an index on PostgreSQL or Milvus",
+    "plots": "pictures of codes, rankings and results",
     "experiments": "specifications, stored runs, reports",
     "collection": "a folder with pictures, texts, codes and models",
     "app": "the web page and its HTTP API",

@@ -24,6 +24,6 @@ DEEP: dict[str, dict[str, Any]] = {
     "cirh": {**_SMALL, "batch_size": 64, "graph_hidden": 32, "learning_rate": 0.005, "graph_rate": 0.005},
     "ucch": {**_SMALL, "learning_rate": 0.002, "n_negatives": 64},
     "dbrc": {**_SMALL, "learning_rate": 0.005},
-    "dcmh": {**_SMALL, "learning_rate": 0.3, "optimizer": "sgd", "eta": 0.05},
+    "dcmh": {**_SMALL, "learning_rate": 0.3, "eta": 0.05},
     "ddcmh": {**_SMALL, "image_hidden": 32, "learning_rate": 0.01},
 }

@@ -18,8 +18,8 @@ SAMPLE_ITEMS, SWEEPS = 1000, 5  # items whose codes are learned first, and passe
 class DDCMH(DeepHasher):
     """Dual Deep Cross-Modal Hashing: three stages, each of which learns from the one before.
 
-    1. Codes B of the training items from labels alone: min |K S - B B'|^2, S_ij = 1 if two items share a label, else -1,
-       bit by bit; of a sample of the items first, then of the others against the sample.
+    1. Codes B of the training items from labels alone: min |K S - B B'|^2, S_ij = 1 if two items share a label, else
+       -1, bit by bit; of a sample of the items first, then of the others against the sample.
     2. The image head learns B: binary cross-entropy of sigmoid(z). Its codes B_x are [z > 0].
     3. t_i = (l_i L' B_x) / (l_i L' 1) is the mean code of all items, weighted by the labels they share with item i.
        The text head learns t by the same cross-entropy.
@@ -48,7 +48,7 @@ class DDCMH(DeepHasher):
 
     Notes
     -----
-    No program is public; widths, rates and epochs are ours. The authors train AlexNet through, and their codes of labels
+    No program is public; widths, rates and epochs are ours. The authors train AlexNet through. Their codes of labels
     are those of COSDISH, which solves the same problem on one sample of columns after the other. With few classes that
     finds bits that only tell the sample from the rest, so here the sample is settled within itself first.
 

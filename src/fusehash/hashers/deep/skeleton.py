@@ -66,10 +66,10 @@ class DeepHasher(CrossModalHasher):
 
         means = checked_means(views)
         self.means_ = {name: mean if self.center else np.zeros_like(mean) for name, mean in means.items()}
-        rows = slice(None)
+        rows: Any = slice(None)
         if hasattr(self, "max_rows"):
             rows = self._sample_rows(views.n_rows, self.max_rows)
-        learned = views if rows == slice(None) else views.rows(rows)
+        learned = views if isinstance(rows, slice) else views.rows(rows)
         with Training(learned, self._prepare, self._seed, self.device, self._report) as training:
             heads = self._learn(training, None if labels is None else labels[rows])
             self.heads_ = {name: head.arrays() for name, head in zip(views.names, heads, strict=True)}
