@@ -241,7 +241,7 @@ def _share_a_space(settings: CollectionSettings) -> bool:
         return False
     if image.name == "onnx":
         folders = [Path(str(each.params.get("path"))).parent for each in (image, text)]
-        return folders[0] == folders[1]
+        return folders[0] == folders[1] and all(each.params.get("normalize", True) for each in (image, text))
     names = [[each.params.get(name) for name in ("model", "pretrained")] for each in (image, text)]
     return image.name in TWO_TOWERS and names[0] == names[1]
 

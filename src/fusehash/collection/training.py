@@ -74,7 +74,11 @@ def make_bridge(
     bridge = first.refined(*(views[view][is_pair] for view in VIEWS)).rounded()
     parts = [np.ascontiguousarray(array).data.cast("B") for array in (bridge.weights, bridge.image_mean)]
     name = fingerprint("bridge", *(encoders[view].fingerprint for view in VIEWS), *parts, bridge.text_mean.tobytes())
-    bridge.save(bridge_file(folder, name))
+    path = bridge_file(folder, name)
+    if path.exists() and not path.is_symlink():
+        with contextlib.suppress(FusehashError):  # a damaged file is made again
+            return name, Bridge.load(path)
+    bridge.save(path)
     return name, bridge
 
 
