@@ -27,6 +27,7 @@ EXTRAS = {
     "onnxruntime": "onnx",
     "open_clip": "clip",
     "PIL": "images",
+    "pillow_heif": "heic",
     "psycopg": "postgres",
     "psycopg_pool": "postgres",
     "pyarrow": "parquet",

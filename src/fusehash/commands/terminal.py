@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 PLAIN_WIDTH = 120  # of tables in a file or a pipe
 SECONDS_BETWEEN_LINES = 5.0  # of progress, if stderr is not a terminal
+MANY_STEPS = 20  # a task of fewer has no rate
 
 # Pictures: two pixels per character, the upper one as its color and the lower one as its background.
 UPPER, LOWER = "▀", "▄"
@@ -134,21 +135,44 @@ def progress(title: str) -> Iterator[Callable[[int, int, str], None]]:
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    texts = (TextColumn(text, markup=False) for text in ("{task.description}", "{task.fields[note]}"))
-    columns = (next(texts), BarColumn(), next(texts), TimeElapsedColumn())
+    names = ("{task.description}", "{task.fields[note]}", "{task.fields[pace]}")
+    texts = (TextColumn(text, markup=False) for text in names)
+    columns = (next(texts), BarColumn(), next(texts), next(texts), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(title, total=None, note="")
-        yield lambda step, total, message: bar.update(task, completed=step, total=total, note=message)
+        task, pace = bar.add_task(title, total=None, note="", pace=""), Pace()
+        yield lambda step, total, message: bar.update(
+            task, completed=step, total=total, note=message, pace=pace(step, total, message)
+        )
+
+
+class Pace:
+    """How fast a task goes and how long it will take, once both can be said: "41 per second, 52 s left"."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._task, self._first, self._start = clock, ("", 0), 0, 0.0
+
+    def __call__(self, step: int, total: int, message: str) -> str:
+        if (message, total) != self._task or step < self._first:  # another task
+            self._task, self._first, self._start = (message, total), step, self._clock()
+        passed, done = self._clock() - self._start, step - self._first
+        if total < MANY_STEPS or passed < 1.0 or done <= 0:
+            return ""
+        seconds = round((total - step) * passed / done)
+        left = f"{seconds} s" if seconds < 120 else f"{round(seconds / 60)} min"
+        rate = done / passed
+        return f"{rate:,.0f} per second, {left} left" if rate >= 10 else f"{rate:.1f} per second, {left} left"
 
 
 def _lines(title: str) -> Callable[[int, int, str], None]:
-    last = time.monotonic()
+    last, pace = time.monotonic(), Pace()
 
     def report(step: int, total: int, message: str) -> None:
         nonlocal last
+        rate = pace(step, total, message)
         if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
             last = time.monotonic()
-            typer.echo(printable(f"{title}: {f'{step}/{total} ' if total else ''}{message}"), err=True)
+            line = f"{title}: {f'{step}/{total} ' if total else ''}{message}{f', {rate}' if rate else ''}"
+            typer.echo(printable(line), err=True)
 
     return report
 
