@@ -46,20 +46,15 @@ search.near.passes search.near.pairs search.near.groups search.near
 search.store search.file
 search.servers search.servers.address search.servers.postgres search.servers.milvus
 search.index search
-experiments experiments.store experiments.spec experiments.metrics experiments.examples experiments.significance
-experiments.tables experiments.figures experiments.report experiments.workers experiments.runner
-collection.items collection.store collection.encoding collection.bridge collection.training collection.changes
-collection.generations collection.catalogue collection.overview collection.searching collection.collection collection
 plots.drawing plots.codes plots.rankings plots.results plots
 experiments experiments.methods experiments.store experiments.spec experiments.metrics experiments.examples
 experiments.significance experiments.tables experiments.figures experiments.report experiments.workers
 experiments.runner experiments.scoring
-collection.items collection.store collection.encoding collection.training collection.changes collection.generations
-collection.catalogue collection.overview collection.searching collection.collection collection
+collection.items collection.store collection.encoding collection.bridge collection.training collection.changes
+collection.generations collection.catalogue collection.overview collection.searching collection.collection collection
 app.errors app.guard app.connections app.pools app.cache app.records app.routes app app.server
 commands commands.terminal commands.inputs commands.models commands.evaluate commands.collection commands.index
-commands.encoders
-commands.bench commands.serve commands.demo
+commands.encoders commands.bench commands.serve commands.demo
 cli fusehash
 """.split()  # noqa: SIM905
 
