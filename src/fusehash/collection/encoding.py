@@ -304,6 +304,7 @@ class ItemEncoder:
         missing = sorted(self._features.missing(fitted.fingerprint, (c for c in by_content if c is not None)))
         for start in range(0, len(missing), BATCH_TEXTS):
             batch, report = missing[start : start + BATCH_TEXTS], self._from(start, len(missing), "encoding texts")
+            report(0, len(batch), "")
             rows, _ = fitted.encoder.encode([by_content[c] for c in batch], report)
             self._features.put(fitted.fingerprint, batch, rows)
 
