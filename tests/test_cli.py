@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 import fusehash
 from fusehash import hashers
 from fusehash.cli import app
-from fusehash.commands.terminal import Pace
+from fusehash.console import Pace
 from fusehash.datasets import load, make_paired
 from fusehash.streams import NpyWriter
 

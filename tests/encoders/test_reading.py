@@ -355,7 +355,7 @@ def test_avif_and_heic_are_read_upright(picture, as_file, optional, monkeypatch,
         for source in (content, tmp_path / f"x.{suffix}"):
             again = reading.open_image(source)
             assert (again.mode, again.size) == ("RGB", image.size)
-            assert np.abs(np.asarray(again).astype(int) - np.asarray(image)).mean() < 8
+            assert np.corrcoef(np.ravel(again), np.ravel(image))[0, 1] > 0.95
         assert reading.open_image(as_file(image, kind, exif=exif.tobytes(), quality=95)).size == (48, 64)
         with pytest.raises(ImageError, match="must have at most 100 pixels"):
             reading.open_image(content, max_pixels=100)
