@@ -36,6 +36,9 @@ hashers.baselines.jimfh hashers.baselines.cmfh hashers.baselines.imh hashers.bas
 hashers.baselines.cca_itq hashers.baselines.agh hashers.baselines.scm hashers.baselines.seph
 hashers.reconstructed hashers.reconstructed.pdh hashers.reconstructed.csgh hashers.reconstructed.bgdh
 hashers.reconstructed.jchr hashers.reconstructed.fdch hashers.reconstructed.adch hashers.reconstructed.scvh
+hashers.deep hashers.deep.similarities hashers.deep.training hashers.deep.skeleton
+hashers.deep.dcmh hashers.deep.ddcmh hashers.deep.dbrc hashers.deep.djsrh hashers.deep.jdsh hashers.deep.dgcpn
+hashers.deep.cirh hashers.deep.ucch
 hashers
 testing.subject testing.checks testing
 search.rows
@@ -70,6 +73,7 @@ FOLDERS = {
     "hashers/agsfh": "the method of the paper",
     "hashers/fusehash": "our own method, the default",
     "hashers/baselines": "the methods of the literature",
+    "hashers/deep": "networks on features, trained with PyTorch",
     "hashers/reconstructed": "methods built from a sentence or an abstract",
     "testing": "the contracts of all hashers, for a method of your own",
     "search": "HammingIndex: exact search in memory, in a file or on a server",

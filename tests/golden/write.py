@@ -41,7 +41,9 @@ def paired_data(seed: int = 7) -> dict[str, np.ndarray]:
 
 def variants() -> dict[str, tuple[str, dict[str, Any]]]:
     """Every method with its defaults, and the switches of AGSFH and FuseHash."""
-    every: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in hashers.names()}
+    every: dict[str, tuple[str, dict[str, Any]]] = {
+        entry.name: (entry.name, {}) for entry in hashers.catalogue() if not entry.is_deep
+    }
     small = {"max_iter": 5}
     paper = {
         "agsfh": {},
