@@ -36,6 +36,7 @@ hashers.baselines.cca_itq hashers.baselines.agh hashers.baselines.scm hashers.ba
 hashers.reconstructed hashers.reconstructed.pdh hashers.reconstructed.csgh hashers.reconstructed.bgdh
 hashers.reconstructed.jchr hashers.reconstructed.fdch hashers.reconstructed.adch hashers.reconstructed.scvh
 hashers
+testing.subject testing.checks testing
 search.rows
 search.engines search.engines.kernel search.engines.scan search.engines.numpy
 search.engines.multi_index.look_up search.engines.multi_index.segments search.engines.multi_index
@@ -50,8 +51,9 @@ search.exchange.arrow search.exchange.formats search.exchange
 search
 dedupe.perceptual dedupe.pictures dedupe.removal dedupe.page dedupe
 plots.drawing plots.codes plots.rankings plots.results plots
-experiments experiments.store experiments.spec experiments.metrics experiments.examples experiments.significance
-experiments.tables experiments.figures experiments.report experiments.workers experiments.runner
+experiments experiments.methods experiments.store experiments.spec experiments.metrics experiments.examples
+experiments.significance experiments.tables experiments.figures experiments.report experiments.workers
+experiments.runner experiments.scoring
 collection.items collection.store collection.encoding collection.training collection.changes collection.generations
 collection.catalogue collection.overview collection.searching collection.collection collection
 app.errors app.guard app.connections app.pools app.cache app.records app.routes app app.server
@@ -73,6 +75,7 @@ FOLDERS = {
     "hashers/fusehash": "our own method, the default",
     "hashers/baselines": "the methods of the literature",
     "hashers/reconstructed": "methods built from a sentence or an abstract",
+    "testing": "the contracts of all hashers, for a method of your own",
     "search": "HammingIndex: exact search in memory, in a file or on a server",
     "search/engines": "what answers a search",
     "search/engines/multi_index": "look-up tables: exact and sublinear",
