@@ -39,7 +39,8 @@ hashers
 testing.subject testing.checks testing
 search.rows
 search.engines search.engines.kernel search.engines.scan search.engines.numpy
-search.engines.multi_index.look_up search.engines.multi_index.segments search.engines.multi_index
+search.engines.multi_index.look_up search.engines.multi_index.segments search.engines.multi_index.kept
+search.engines.multi_index
 search.engines.faiss search.engines.torch.kernels search.engines.torch.select search.engines.torch
 search.near.passes search.near.pairs search.near.groups search.near
 search.store search.file
