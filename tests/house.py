@@ -15,7 +15,7 @@ BEGIN, END = "<!-- tree: written by tests/house.py -->\n", "<!-- end of tree -->
 
 # One line per folder; the package itself comes last.
 ORDER: list[str] = """
-version errors trust forks extras files sqlite parameters
+version errors trust forks extras files sqlite parameters console
 numerics numerics.arrays numerics.compiled numerics.memory numerics.parallel numerics.linalg numerics.sparse
 numerics.anchors numerics.rotation numerics.features numerics.simplex.triton numerics.simplex
 bits views
