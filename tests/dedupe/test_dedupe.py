@@ -104,7 +104,7 @@ def test_a_chain_is_shown_and_only_what_is_near_the_kept_one_is_a_duplicate(
     assert [(m.picture.path.name, m.distance, m.kind) for m in group] == [
         ("a.png", 0, "keep"), ("b.png", 3, "duplicate"), ("c.png", 6, "similar"),
     ]  # fmt: skip
-    removed = [step[0].path.name for step in dedupe.Plan.of(found).steps]
+    removed = [step[0].path.name for step in dedupe.RemovalPlan.of(found).steps]
     assert "b.png" in removed
     assert "c.png" not in removed
 
@@ -138,7 +138,7 @@ def test_a_change_in_between_stops_it(photos: Path) -> None:
     before = names(photos)
     assert "nothing was done" in call(photos, "--delete", "--yes", code).stderr
     assert names(photos) == before
-    plan = dedupe.Plan.of(dedupe.find(photos))
+    plan = dedupe.RemovalPlan.of(dedupe.find(photos))
     (photos / "a.png").unlink()  # the one to keep, after the plan was made
     with pytest.raises(DataError, match="0 of 4 pictures are done"):
         dedupe.carry_out(plan, plan.code)

@@ -15,7 +15,7 @@ from fusehash.commands.terminal import print_json, print_table, progress, say
 from fusehash.errors import DataError
 
 if TYPE_CHECKING:
-    from fusehash.dedupe import PictureGroups, Plan
+    from fusehash.dedupe import PictureGroups, RemovalPlan
 
 EXAMPLE = """Example: fusehash dedupe photos --html duplicates.html
 
@@ -63,13 +63,13 @@ def _pictures(
     folder: Path, radius: int, method: str, csv_path: Path | None, html: Path | None, move_to: Path | None,
     delete: bool, yes: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    from fusehash.dedupe import Plan, carry_out, find, picture_page
+    from fusehash.dedupe import RemovalPlan, carry_out, find, picture_page
 
     if (folder / "collection.json").exists():
         raise DataError(f"Duplicates are looked for in a folder of pictures. {folder} is a collection.")
     with progress("hashing") as report:
         found = find(folder, radius, method=method, progress=report)
-        plan = Plan.of(found, move_to) if delete or move_to is not None else None
+        plan = RemovalPlan.of(found, move_to) if delete or move_to is not None else None
         rows = found.rows()
         if csv_path is not None:
             _write_csv(csv_path, list(rows[0]) if rows else ["group", "path"], (row.values() for row in rows))
@@ -106,7 +106,7 @@ def _show(found: PictureGroups, facts: dict[str, Any]) -> None:
     say(", ".join(f"{name} {value:,}" for name, value in facts.items()))
 
 
-def _show_plan(plan: Plan) -> None:
+def _show_plan(plan: RemovalPlan) -> None:
     what = "would be deleted" if plan.target is None else f"would be moved to {plan.target}"
     for picture, kept in plan.steps:
         say(f"{picture.path}  (kept: {kept.path})")

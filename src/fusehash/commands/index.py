@@ -220,7 +220,7 @@ def export(
     target: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")],
     format: FormatName = None,
     bit_order: Annotated[
-        str, typer.Option(help="Which bit of a byte comes first: big (as np.packbits and most others) or little.")
+        str, typer.Option(help="Which bit of a byte comes first: big (as NumPy and most others) or little.")
     ] = "big",
     as_json: inputs.Json = False,
 ) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from fusehash.dedupe.page import code_page, picture_page
 from fusehash.dedupe.perceptual import as_hex, dhash, perceptual_hash, phash
 from fusehash.dedupe.pictures import Member, Picture, PictureGroups, find
-from fusehash.dedupe.removal import Plan, carry_out
+from fusehash.dedupe.removal import RemovalPlan, carry_out
 
 __all__ = [
     "Member",
     "Picture",
     "PictureGroups",
-    "Plan",
+    "RemovalPlan",
     "as_hex",
     "carry_out",
     "code_page",

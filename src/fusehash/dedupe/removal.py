@@ -23,7 +23,7 @@ LOG = "moved.csv"
 
 
 @dataclass(frozen=True)
-class Plan:
+class RemovalPlan:
     """What would be done with the duplicates of some groups.
 
     Attributes
@@ -40,7 +40,7 @@ class Plan:
     steps: list[tuple[Picture, Picture]]
 
     @classmethod
-    def of(cls, found: PictureGroups, target: str | Path | None = None) -> Plan:
+    def of(cls, found: PictureGroups, target: str | Path | None = None) -> RemovalPlan:
         """The plan to move the duplicates to a folder, or to delete them."""
         where = None if target is None else Path(target)
         if where is not None and where.resolve().is_relative_to(found.folder.resolve()):
@@ -67,12 +67,12 @@ def _duplicates(group: Sequence[Member]) -> list[Member]:
     return [member for member in group if member.is_duplicate]
 
 
-def carry_out(plan: Plan, code: str) -> int:
+def carry_out(plan: RemovalPlan, code: str) -> int:
     """Do what a plan says; the number of pictures that were moved or deleted.
 
     Parameters
     ----------
-    plan : Plan
+    plan : RemovalPlan
     code : str
         The code of the plan as the user has seen it.
 

@@ -1,6 +1,6 @@
 """Codes to and from other libraries and databases, one file per format.
 
-Others pack the first bit of a code into the highest bit of a byte, as `np.packbits` does by default: "big". fusehash
+Others pack the first bit of a code into the highest bit of a byte, as NumPy does by default: "big". fusehash
 packs it into the lowest: "little". Files are written in the order that their readers expect, "big" unless you say
 otherwise, and converted when they are read. Formats that can say which order they have do so.
 """

@@ -15,7 +15,7 @@ import numpy as np
 from fusehash import trust
 from fusehash.errors import DataError
 from fusehash.extras import require
-from fusehash.search.exchange.codes import ORDERS, Export, Format, Imported, as_ids, unreadable
+from fusehash.search.exchange.codes import ORDERS, Export, CodesFormat, Imported, as_ids, unreadable
 
 _KEY = b"fusehash.bit_order"
 
@@ -76,5 +76,5 @@ def _codes(pa: Any, column: Any, path: Path) -> Any:
     return np.concatenate(parts)
 
 
-PARQUET = Format((".parquet",), partial(_write, "parquet"), partial(_read, "parquet"), "a Parquet file")
-ARROW = Format((".arrow", ".feather"), partial(_write, "arrow"), partial(_read, "arrow"), "an Arrow file")
+PARQUET = CodesFormat((".parquet",), partial(_write, "parquet"), partial(_read, "parquet"), "a Parquet file")
+ARROW = CodesFormat((".arrow", ".feather"), partial(_write, "arrow"), partial(_read, "arrow"), "an Arrow file")

@@ -48,7 +48,7 @@ class Imported:
 
 
 @dataclass(frozen=True)
-class Format:
+class CodesFormat:
     """How a kind of file is written and read."""
 
     suffixes: tuple[str, ...]

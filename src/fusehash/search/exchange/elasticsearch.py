@@ -13,7 +13,7 @@ import numpy as np
 
 from fusehash.bits import Codes
 from fusehash.errors import DataError
-from fusehash.search.exchange.codes import Export, Format, Imported
+from fusehash.search.exchange.codes import Export, CodesFormat, Imported
 from fusehash.search.exchange.rows import collected, numbers, read_lines, write_lines
 
 
@@ -59,4 +59,4 @@ def _code(where: str, value: Any) -> Codes:
     return numbers(where, value, -128, 255)  # signed bytes, as Elasticsearch also writes them
 
 
-ELASTICSEARCH = Format((".ndjson",), _write, _read, "documents for Elasticsearch")
+ELASTICSEARCH = CodesFormat((".ndjson",), _write, _read, "documents for Elasticsearch")

@@ -10,7 +10,7 @@ import numpy as np
 from fusehash import trust
 from fusehash.errors import DataError
 from fusehash.extras import require
-from fusehash.search.exchange.codes import Export, Format, Imported, as_ids, unreadable
+from fusehash.search.exchange.codes import Export, CodesFormat, Imported, as_ids, unreadable
 
 
 def _write(file: BinaryIO, export: Export) -> None:
@@ -41,4 +41,4 @@ def _read(path: Path) -> Imported:
     return Imported(codes, None if ids is None else as_ids(ids, path))
 
 
-FAISS = Format((".faiss",), _write, _read, "a binary index of faiss")
+FAISS = CodesFormat((".faiss",), _write, _read, "a binary index of faiss")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from fusehash.bits import Codes, check_codes
 from fusehash.errors import ParameterError, warn
 from fusehash.files import replacing
-from fusehash.search.exchange.codes import ORDERS, Export, Format, looks_reversed, reordered
+from fusehash.search.exchange.codes import ORDERS, Export, CodesFormat, looks_reversed, reordered
 from fusehash.search.rows import Ids, check_different, check_ids
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def export_codes(
     format : str, optional
         One of `FORMATS`; by default from the suffix of the path.
     bit_order : {"big", "little"}, default "big"
-        Which bit of a byte is the first one: the highest, as `np.packbits` and most others have it, or the lowest, as
+        Which bit of a byte is the first one: the highest, as NumPy and most others have it, or the lowest, as
         fusehash does. "pgvector" and "qdrant" have single bits and no order.
 
     Returns
@@ -142,9 +142,9 @@ def import_codes(
     return ids, codes
 
 
-def _format(name: str) -> Format:
+def _format(name: str) -> CodesFormat:
     module = "arrow" if name == "parquet" else name
-    chosen: Format = getattr(import_module(f"fusehash.search.exchange.{module}"), name.upper())
+    chosen: CodesFormat = getattr(import_module(f"fusehash.search.exchange.{module}"), name.upper())
     return chosen
 
 

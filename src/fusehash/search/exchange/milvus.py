@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from fusehash import trust
 from fusehash.errors import DataError
-from fusehash.search.exchange.codes import Export, Format, Imported
+from fusehash.search.exchange.codes import Export, CodesFormat, Imported
 from fusehash.search.exchange.rows import collected, numbers, write_lines
 
 
@@ -39,4 +39,4 @@ def _read(path: Path) -> Imported:
     return collected(path, ((at, row.get("id"), numbers(at, row.get("code"), 0, 255)) for at, row in places))
 
 
-MILVUS = Format((".milvus.json",), _write, _read, "rows for Milvus")
+MILVUS = CodesFormat((".milvus.json",), _write, _read, "rows for Milvus")

@@ -10,7 +10,7 @@ import numpy as np
 
 from fusehash import trust
 from fusehash.errors import DataError
-from fusehash.search.exchange.codes import ORDERS, Export, Format, Imported, as_ids, unreadable
+from fusehash.search.exchange.codes import ORDERS, Export, CodesFormat, Imported, as_ids, unreadable
 
 
 def _write(file: BinaryIO, export: Export) -> None:
@@ -42,4 +42,4 @@ def _read(path: Path) -> Imported:
     return Imported(codes, None if ids is None else as_ids(ids, path), None if order is None else str(order))
 
 
-NUMPY = Format((".npy", ".npz"), _write, _read, "NumPy arrays")
+NUMPY = CodesFormat((".npy", ".npz"), _write, _read, "NumPy arrays")

@@ -15,7 +15,7 @@ import numpy as np
 from fusehash import trust
 from fusehash.bits import pack, unpack
 from fusehash.errors import DataError
-from fusehash.search.exchange.codes import Export, Format, Imported, reordered
+from fusehash.search.exchange.codes import Export, CodesFormat, Imported, reordered
 
 _TABLE = "codes"
 _ROWS = 500  # per statement
@@ -61,4 +61,4 @@ def _read(path: Path) -> Imported:
     return Imported(pack(ones), np.array(ids, np.int64), "little")
 
 
-PGVECTOR = Format((".sql",), _write, _read, "SQL for PostgreSQL with pgvector")
+PGVECTOR = CodesFormat((".sql",), _write, _read, "SQL for PostgreSQL with pgvector")

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from fusehash.bits import Codes, pack, unpack
 from fusehash.errors import DataError
-from fusehash.search.exchange.codes import Export, Format, Imported, check_unsigned, reordered
+from fusehash.search.exchange.codes import Export, CodesFormat, Imported, check_unsigned, reordered
 from fusehash.search.exchange.rows import collected, numbers, read_lines, write_lines
 
 
@@ -38,4 +38,4 @@ def _read(path: Path) -> Imported:
     return collected(path, rows(), "little")
 
 
-QDRANT = Format((".qdrant.jsonl",), _write, _read, "points for Qdrant")
+QDRANT = CodesFormat((".qdrant.jsonl",), _write, _read, "points for Qdrant")

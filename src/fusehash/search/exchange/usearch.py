@@ -11,7 +11,7 @@ from fusehash import trust
 from fusehash.bits import n_bytes
 from fusehash.errors import DataError
 from fusehash.extras import require
-from fusehash.search.exchange.codes import Export, Format, Imported, as_ids, check_unsigned, unreadable
+from fusehash.search.exchange.codes import Export, CodesFormat, Imported, as_ids, check_unsigned, unreadable
 
 
 def _write(file: BinaryIO, export: Export) -> None:
@@ -45,4 +45,4 @@ def _read(path: Path) -> Imported:
     return Imported(codes, as_ids(keys, path))
 
 
-USEARCH = Format((".usearch",), _write, _read, "a binary index of usearch")
+USEARCH = CodesFormat((".usearch",), _write, _read, "a binary index of usearch")
