@@ -15,7 +15,7 @@ import numpy as np
 from fusehash import trust
 from fusehash.errors import DataError
 from fusehash.extras import require
-from fusehash.search.exchange.codes import ORDERS, Export, CodesFormat, Imported, as_ids, unreadable
+from fusehash.search.exchange.codes import ORDERS, CodesFormat, Export, Imported, as_ids, unreadable
 
 _KEY = b"fusehash.bit_order"
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from fusehash.bits import Codes
 from fusehash.errors import DataError
-from fusehash.search.exchange.codes import Export, CodesFormat, Imported
+from fusehash.search.exchange.codes import CodesFormat, Export, Imported
 from fusehash.search.exchange.rows import collected, numbers, read_lines, write_lines
 
 

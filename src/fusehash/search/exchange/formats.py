@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from fusehash.bits import Codes, check_codes
 from fusehash.errors import ParameterError, warn
 from fusehash.files import replacing
-from fusehash.search.exchange.codes import ORDERS, Export, CodesFormat, looks_reversed, reordered
+from fusehash.search.exchange.codes import ORDERS, CodesFormat, Export, looks_reversed, reordered
 from fusehash.search.rows import Ids, check_different, check_ids
 
 if TYPE_CHECKING:

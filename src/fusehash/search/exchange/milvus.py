@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from fusehash import trust
 from fusehash.errors import DataError
-from fusehash.search.exchange.codes import Export, CodesFormat, Imported
+from fusehash.search.exchange.codes import CodesFormat, Export, Imported
 from fusehash.search.exchange.rows import collected, numbers, write_lines
 
 

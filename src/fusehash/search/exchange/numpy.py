@@ -10,7 +10,7 @@ import numpy as np
 
 from fusehash import trust
 from fusehash.errors import DataError
-from fusehash.search.exchange.codes import ORDERS, Export, CodesFormat, Imported, as_ids, unreadable
+from fusehash.search.exchange.codes import ORDERS, CodesFormat, Export, Imported, as_ids, unreadable
 
 
 def _write(file: BinaryIO, export: Export) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from fusehash import trust
 from fusehash.bits import pack, unpack
 from fusehash.errors import DataError
-from fusehash.search.exchange.codes import Export, CodesFormat, Imported, reordered
+from fusehash.search.exchange.codes import CodesFormat, Export, Imported, reordered
 
 _TABLE = "codes"
 _ROWS = 500  # per statement

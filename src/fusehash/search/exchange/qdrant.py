@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from fusehash.bits import Codes, pack, unpack
 from fusehash.errors import DataError
-from fusehash.search.exchange.codes import Export, CodesFormat, Imported, check_unsigned, reordered
+from fusehash.search.exchange.codes import CodesFormat, Export, Imported, check_unsigned, reordered
 from fusehash.search.exchange.rows import collected, numbers, read_lines, write_lines
 
 

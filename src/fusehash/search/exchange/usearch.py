@@ -11,7 +11,7 @@ from fusehash import trust
 from fusehash.bits import n_bytes
 from fusehash.errors import DataError
 from fusehash.extras import require
-from fusehash.search.exchange.codes import Export, CodesFormat, Imported, as_ids, check_unsigned, unreadable
+from fusehash.search.exchange.codes import CodesFormat, Export, Imported, as_ids, check_unsigned, unreadable
 
 
 def _write(file: BinaryIO, export: Export) -> None:
