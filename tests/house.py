@@ -65,8 +65,7 @@ collection.items collection.store collection.encoding collection.bridge collecti
 collection.generations collection.catalogue collection.overview collection.searching collection.collection collection
 app.errors app.guard app.connections app.pools app.cache app.records app.routes app app.server
 commands commands.terminal commands.inputs commands.models commands.evaluate commands.collection commands.index
-commands.dedupe commands.bench commands.serve commands.demo
-commands.encoders commands.bench commands.serve commands.demo
+commands.dedupe commands.encoders commands.bench commands.serve commands.demo
 cli fusehash
 """.split()  # noqa: SIM905
 
