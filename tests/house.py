@@ -21,7 +21,8 @@ numerics.anchors numerics.rotation numerics.features numerics.simplex.triton num
 bits views
 streams.stored streams.writers streams.zarr streams.parquet streams.formats streams.blocks streams.row_passes
 streams.cluster streams
-encoders.base encoders.reading encoders.histograms encoders.images encoders.texts encoders.clip encoders.onnx encoders
+encoders.base encoders.reading encoders.histograms encoders.images encoders.texts encoders.downloads encoders.clip
+encoders.sentence encoders.onnx encoders.weights encoders.graph encoders.packaged encoders encoders.offers
 datasets.base datasets.matlab datasets.arrays datasets.folders datasets.splits datasets.photos datasets.emoji
 datasets.synthetic datasets.loading datasets
 evaluation.tie_kernels evaluation.kernels evaluation.ranking evaluation.relevance evaluation.curves
@@ -40,10 +41,12 @@ hashers.deep.dcmh hashers.deep.ddcmh hashers.deep.dbrc hashers.deep.djsrh hasher
 hashers.deep.cirh hashers.deep.ucch
 hashers
 testing.subject testing.checks testing
-search.rows
-search.engines search.engines.kernel search.engines.scan search.engines.numpy
+search.rows search.projections
+search.engines search.engines.kernel search.engines.scan search.engines.look_ups search.engines.weighted
+search.engines.numpy
 search.engines.multi_index.look_up search.engines.multi_index.segments search.engines.multi_index
-search.engines.faiss search.engines.torch.kernels search.engines.torch.select search.engines.torch
+search.engines.faiss search.engines.torch.kernels search.engines.torch.select search.engines.torch.weighted
+search.engines.torch
 search.near.passes search.near.pairs search.near.groups search.near
 search.store search.file
 search.servers search.servers.address search.servers.postgres search.servers.milvus
@@ -52,11 +55,11 @@ plots.drawing plots.codes plots.rankings plots.results plots
 experiments experiments.methods experiments.store experiments.spec experiments.metrics experiments.examples
 experiments.significance experiments.tables experiments.figures experiments.report experiments.workers
 experiments.runner experiments.scoring
-collection.items collection.store collection.encoding collection.training collection.changes collection.generations
-collection.catalogue collection.overview collection.searching collection.collection collection
+collection.items collection.store collection.encoding collection.bridge collection.training collection.changes
+collection.generations collection.catalogue collection.overview collection.searching collection.collection collection
 app.errors app.guard app.connections app.pools app.cache app.records app.routes app app.server
 commands commands.terminal commands.inputs commands.models commands.evaluate commands.collection commands.index
-commands.bench commands.serve commands.demo
+commands.encoders commands.bench commands.serve commands.demo
 cli fusehash
 """.split()  # noqa: SIM905
 

@@ -126,7 +126,9 @@ def write_collection(folder: Path) -> None:
         Image.fromarray(pixels).save(file, "PNG")
         items.append(NewItem(f"{color}{i}", file.getvalue(), f"a {color} thing number{i % 5}", (color,)))
     expected: dict[str, Any] = {}
-    with Collection.create(folder / "small.collection", n_bits=32) as collection:
+    with Collection.create(
+        folder / "small.collection", n_bits=32, image_encoder="classical", text_encoder="tfidf"
+    ) as collection:
         collection.build(items[:44])
         collection.add(items[44:])
         collection.remove([3])
