@@ -23,7 +23,7 @@ streams.stored streams.writers streams.zarr streams.parquet streams.formats stre
 streams.cluster streams
 encoders.base encoders.reading encoders.histograms encoders.images encoders.texts encoders.clip encoders.onnx encoders
 datasets.base datasets.matlab datasets.arrays datasets.folders datasets.splits datasets.photos datasets.emoji
-datasets.synthetic datasets.loading datasets
+datasets.synthetic datasets.loading datasets.verification datasets
 evaluation.tie_kernels evaluation.kernels evaluation.ranking evaluation.relevance evaluation.curves
 evaluation.map_rules evaluation.metrics evaluation.result evaluation.protocols evaluation
 hashers.base hashers.linear hashers.kernel hashers.canonical hashers.controls hashers.catalogue
@@ -46,12 +46,14 @@ search.index search
 plots.drawing plots.codes plots.rankings plots.results plots
 experiments experiments.methods experiments.store experiments.spec experiments.metrics experiments.examples
 experiments.significance experiments.tables experiments.figures experiments.report experiments.workers
-experiments.runner experiments.scoring
+experiments.runner experiments.scoring experiments.leaderboard
+integrations integrations.sklearn integrations.dataframes integrations.duckdb integrations.datasets
+integrations.rows integrations.documents integrations.langchain integrations.llama_index integrations.haystack
 collection.items collection.store collection.encoding collection.training collection.changes collection.generations
 collection.catalogue collection.overview collection.searching collection.collection collection
 app.errors app.guard app.connections app.pools app.cache app.records app.routes app app.server
 commands commands.terminal commands.inputs commands.models commands.evaluate commands.collection commands.index
-commands.bench commands.serve commands.demo
+commands.bench commands.data commands.serve commands.demo
 cli fusehash
 """.split()  # noqa: SIM905
 
@@ -74,6 +76,7 @@ FOLDERS = {
     "search/engines/torch": "the search on a GPU",
     "search/servers": "an index on PostgreSQL or Milvus",
     "plots": "pictures of codes, rankings and results",
+    "integrations": "adapters: LangChain, LlamaIndex, Haystack, datasets, data frames, DuckDB, scikit-learn",
     "experiments": "specifications, stored runs, reports",
     "collection": "a folder with pictures, texts, codes and models",
     "app": "the web page and its HTTP API",
