@@ -38,8 +38,10 @@ hashers.reconstructed.jchr hashers.reconstructed.fdch hashers.reconstructed.adch
 hashers
 testing.subject testing.checks testing
 search.rows
-search.engines search.engines.kernel search.engines.scan search.engines.numpy search.engines.tables
+search.engines search.engines.kernel search.engines.scan search.engines.numpy
+search.engines.multi_index.look_up search.engines.multi_index.segments search.engines.multi_index
 search.engines.faiss search.engines.torch.kernels search.engines.torch.select search.engines.torch
+search.near.passes search.near.pairs search.near.groups search.near
 search.store search.file
 search.servers search.servers.address search.servers.postgres search.servers.milvus
 search.index search
@@ -73,7 +75,9 @@ FOLDERS = {
     "testing": "the contracts of all hashers, for a method of your own",
     "search": "HammingIndex: exact search in memory, in a file or on a server",
     "search/engines": "what answers a search",
+    "search/engines/multi_index": "look-up tables: exact and sublinear",
     "search/engines/torch": "the search on a GPU",
+    "search/near": "all near pairs, and groups of near-duplicates",
     "search/servers": "an index on PostgreSQL or Milvus",
     "plots": "pictures of codes, rankings and results",
     "integrations": "adapters: LangChain, LlamaIndex, Haystack, datasets, data frames, DuckDB, scikit-learn",
