@@ -26,7 +26,7 @@ def save(path, **changes):
 
 
 def wrong(path):
-    return [finding.sentence for finding in verify(path).findings if not finding.good]
+    return [remark.sentence for remark in verify(path).remarks if not remark.good]
 
 
 def test_the_real_file_is_known_bit_by_bit(data_file, tmp_path):

@@ -41,6 +41,6 @@ def verify(
             variant = found.variant
             say(f"{'This is' if found.exact else 'Closest to'}: {variant.title}.", f"Split of papers: {variant.split}.")
             say(f"Original: {variant.origin}.")
-        say(*(f"{'ok   ' if finding.good else 'wrong'} {finding.sentence}" for finding in found.findings))
+        say(*(f"{'ok   ' if remark.good else 'wrong'} {remark.sentence}" for remark in found.remarks))
     if not found.good:
         raise typer.Exit(1)

@@ -78,7 +78,7 @@ RECOGNIZED = 3  # of four shapes
 
 
 @dataclass(frozen=True)
-class Finding:
+class Remark:
     """One thing that was looked at, and whether it is as it should be."""
 
     good: bool
@@ -92,7 +92,7 @@ class Verification:
     sha256 : of the file, to compare with that of others
     variant : what it is, or what it is closest to; None if it is like nothing known
     exact : whether all shapes of the variant agree
-    findings : what is right and wrong with it
+    remarks : what is right and wrong with it
     """
 
     file: str
@@ -102,12 +102,12 @@ class Verification:
     labels: int
     variant: Variant | None
     exact: bool
-    findings: tuple[Finding, ...]
+    remarks: tuple[Remark, ...]
 
     @property
     def good(self) -> bool:
         """Whether nothing is wrong with it."""
-        return all(finding.good for finding in self.findings)
+        return all(remark.good for remark in self.remarks)
 
 
 def verify(path: str | os.PathLike[str]) -> Verification:
@@ -165,18 +165,18 @@ def _digests(content: ArrayContent) -> Iterator[bytes]:
             yield hashlib.blake2b(b"".join(part.tobytes() for part in row), digest_size=16).digest()
 
 
-def _shapes(variant: Variant | None, rows: int, widths: dict[str, int], labels: int) -> Iterator[Finding]:
+def _shapes(variant: Variant | None, rows: int, widths: dict[str, int], labels: int) -> Iterator[Remark]:
     if variant is None:
-        yield Finding(True, "Its shapes are those of no variant that is known here.")
+        yield Remark(True, "Its shapes are those of no variant that is known here.")
         return
     pairs = [("pairs", rows, variant.rows), ("classes", labels, variant.labels)]
     pairs += [(f"features of '{view}'", widths.get(view, 0), width) for view, width in variant.widths.items()]
     for what, got, expected in pairs:
         if got != expected:
-            yield Finding(False, f"It has {got:,} {what}; the variant has {expected:,}.")
+            yield Remark(False, f"It has {got:,} {what}; the variant has {expected:,}.")
 
 
-def _values(content: ArrayContent, variant: Variant | None) -> Iterator[Finding]:
+def _values(content: ArrayContent, variant: Variant | None) -> Iterator[Remark]:
     """Numbers that are none, rows without content, pairs that occur twice."""
     bad: dict[str, int] = {}
     for name, matrix in content.views.items():
@@ -188,35 +188,35 @@ def _values(content: ArrayContent, variant: Variant | None) -> Iterator[Finding]
             empty += int((dense == 0).all(axis=1).sum())
         bad[name] = wrong
         if wrong:
-            yield Finding(False, f"{wrong:,} rows of '{name}' hold NaN or infinity.")
+            yield Remark(False, f"{wrong:,} rows of '{name}' hold NaN or infinity.")
         if empty:
-            yield Finding(False, f"{empty:,} rows of '{name}' are all zeros.")
+            yield Remark(False, f"{empty:,} rows of '{name}' are all zeros.")
     if content.labels is None:
-        yield Finding(False, "It has no labels, so that nothing can be evaluated.")
+        yield Remark(False, "It has no labels, so that nothing can be evaluated.")
     else:
         without = int((np.asarray(content.labels.sum(axis=1)).ravel() == 0).sum()) if content.labels.ndim == 2 else 0
         if without:
-            yield Finding(False, f"{without:,} rows have no label; no query finds them.")
+            yield Remark(False, f"{without:,} rows have no label; no query finds them.")
     if not any(bad.values()):
         repeated = content.n_rows - len(set(_digests(content)))
         if repeated:
-            yield Finding(False, f"{repeated:,} pairs repeat an earlier one in all views.")
+            yield Remark(False, f"{repeated:,} pairs repeat an earlier one in all views.")
     if variant is not None and variant.content:
         same = content.labels is not None and content_hash(content) == variant.content
         other = "Its values differ from those of the copies that were compared; numbers may not be comparable."
-        yield Finding(same, "Its values are those of the public copies, bit by bit." if same else other)
+        yield Remark(same, "Its values are those of the public copies, bit by bit." if same else other)
 
 
-def _split(content: ArrayContent, rows: int) -> Iterator[Finding]:
+def _split(content: ArrayContent, rows: int) -> Iterator[Remark]:
     if content.train is None or content.query is None:
-        yield Finding(True, "It has no split of its own; `load` draws one from a seed.")
+        yield Remark(True, "It has no split of its own; `load` draws one from a seed.")
         return
     both = np.intersect1d(content.train, content.query).size
     parts = f"{len(content.train):,} training pairs and {len(content.query):,} queries"
-    yield Finding(not both, f"Its split: {parts}." if not both else f"{both:,} queries are also training pairs.")
+    yield Remark(not both, f"Its split: {parts}." if not both else f"{both:,} queries are also training pairs.")
     for name, part in (("training", content.train), ("query", content.query)):
         if len(part) and not (np.min(part) >= 0 and np.max(part) < rows):
-            yield Finding(False, f"Its {name} rows are not all rows of the file.")
+            yield Remark(False, f"Its {name} rows are not all rows of the file.")
 
 
 def _n_labels(labels: Any) -> int:
