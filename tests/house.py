@@ -15,7 +15,7 @@ BEGIN, END = "<!-- tree: written by tests/house.py -->\n", "<!-- end of tree -->
 
 # One line per folder; the package itself comes last.
 ORDER: list[str] = """
-version errors trust forks extras files sqlite parameters
+version errors trust forks extras files sqlite parameters console
 numerics numerics.arrays numerics.compiled numerics.memory numerics.parallel numerics.linalg numerics.sparse
 numerics.anchors numerics.rotation numerics.features numerics.simplex.triton numerics.simplex
 bits views
@@ -26,10 +26,10 @@ datasets.base datasets.matlab datasets.arrays datasets.folders datasets.splits d
 datasets.synthetic datasets.loading datasets.verification datasets
 evaluation.tie_kernels evaluation.kernels evaluation.ranking evaluation.relevance evaluation.curves
 evaluation.map_rules evaluation.metrics evaluation.result evaluation.protocols evaluation
-hashers.base hashers.linear hashers.kernel hashers.canonical hashers.controls hashers.catalogue
+hashers.encoding hashers.base hashers.linear hashers.kernel hashers.canonical hashers.controls hashers.catalogue
 hashers.agsfh.clusters hashers.agsfh.graph hashers.agsfh.paper hashers.agsfh
-hashers.fusehash.nested hashers.fusehash.fitted hashers.fusehash.closed_form hashers.fusehash.tuning
-hashers.fusehash.partial_fit hashers.fusehash
+hashers.fusehash.nested hashers.fusehash.fitted hashers.fusehash.spectrum hashers.fusehash.closed_form
+hashers.fusehash.tuning hashers.fusehash.partial_fit hashers.fusehash
 hashers.baselines hashers.baselines.joint_features hashers.baselines.fsh hashers.baselines.rfdh
 hashers.baselines.jimfh hashers.baselines.cmfh hashers.baselines.imh hashers.baselines.lssh hashers.baselines.cvh
 hashers.baselines.cca_itq hashers.baselines.agh hashers.baselines.scm hashers.baselines.seph

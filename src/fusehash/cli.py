@@ -15,7 +15,6 @@ app = typer.Typer(
     name="fusehash",
     cls=FusehashGroup,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     epilog="Example: fusehash demo",
 )
