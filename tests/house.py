@@ -21,7 +21,8 @@ numerics.anchors numerics.rotation numerics.features numerics.simplex.triton num
 bits views
 streams.stored streams.writers streams.zarr streams.parquet streams.formats streams.blocks streams.row_passes
 streams.cluster streams
-encoders.base encoders.reading encoders.histograms encoders.images encoders.texts encoders.clip encoders.onnx encoders
+encoders.base encoders.reading encoders.histograms encoders.images encoders.texts encoders.downloads encoders.clip
+encoders.sentence encoders.onnx encoders.weights encoders.graph encoders.packaged encoders encoders.offers
 datasets.base datasets.matlab datasets.arrays datasets.folders datasets.splits datasets.photos datasets.emoji
 datasets.synthetic datasets.loading datasets.verification datasets
 evaluation.tie_kernels evaluation.kernels evaluation.ranking evaluation.relevance evaluation.curves
@@ -35,6 +36,9 @@ hashers.baselines.jimfh hashers.baselines.cmfh hashers.baselines.imh hashers.bas
 hashers.baselines.cca_itq hashers.baselines.agh hashers.baselines.scm hashers.baselines.seph
 hashers.reconstructed hashers.reconstructed.pdh hashers.reconstructed.csgh hashers.reconstructed.bgdh
 hashers.reconstructed.jchr hashers.reconstructed.fdch hashers.reconstructed.adch hashers.reconstructed.scvh
+hashers.deep hashers.deep.similarities hashers.deep.training hashers.deep.skeleton
+hashers.deep.dcmh hashers.deep.ddcmh hashers.deep.dbrc hashers.deep.djsrh hashers.deep.jdsh hashers.deep.dgcpn
+hashers.deep.cirh hashers.deep.ucch
 hashers
 testing.subject testing.checks testing
 search.rows
@@ -56,6 +60,12 @@ collection.catalogue collection.overview collection.searching collection.collect
 app.errors app.guard app.connections app.pools app.cache app.records app.routes app app.server
 commands commands.terminal commands.inputs commands.models commands.evaluate commands.collection commands.index
 commands.bench commands.data commands.serve commands.demo
+experiments.runner experiments.scoring
+collection.items collection.store collection.encoding collection.bridge collection.training collection.changes
+collection.generations collection.catalogue collection.overview collection.searching collection.collection collection
+app.errors app.guard app.connections app.pools app.cache app.records app.routes app app.server
+commands commands.terminal commands.inputs commands.models commands.evaluate commands.collection commands.index
+commands.encoders commands.bench commands.serve commands.demo
 cli fusehash
 """.split()  # noqa: SIM905
 
@@ -71,6 +81,7 @@ FOLDERS = {
     "hashers/agsfh": "the method of the paper",
     "hashers/fusehash": "our own method, the default",
     "hashers/baselines": "the methods of the literature",
+    "hashers/deep": "networks on features, trained with PyTorch",
     "hashers/reconstructed": "methods built from a sentence or an abstract",
     "testing": "the contracts of all hashers, for a method of your own",
     "search": "HammingIndex: exact search in memory, in a file or on a server",

@@ -11,6 +11,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 SECONDS_BETWEEN_LINES = 5.0  # of progress, if stderr is not a terminal
+MANY_STEPS = 20  # a task of fewer has no rate
 
 # Control characters, which a terminal obeys (but not tab and newline), characters that turn the direction of text, and
 # halves of characters, which cannot be printed.
@@ -39,21 +40,43 @@ def progress(title: str) -> Iterator[Callable[[int, int, str], None]]:
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    texts = (TextColumn(text, markup=False) for text in ("{task.description}", "{task.fields[note]}"))
-    columns = (next(texts), BarColumn(), next(texts), TimeElapsedColumn())
+    names = ("{task.description}", "{task.fields[note]}", "{task.fields[pace]}")
+    texts = (TextColumn(text, markup=False) for text in names)
+    columns = (next(texts), BarColumn(), next(texts), next(texts), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(title, total=None, note="")
-        yield lambda step, total, message: bar.update(task, completed=step, total=total, note=message)
+        task, pace = bar.add_task(title, total=None, note="", pace=""), Pace()
+        yield lambda step, total, message: bar.update(
+            task, completed=step, total=total, note=message, pace=pace(step, total, message)
+        )
+
+
+class Pace:
+    """How fast a task goes and how long it will take, once both can be said: "41 per second, 52 s left"."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._task, self._first, self._start = clock, ("", 0), 0, 0.0
+
+    def __call__(self, step: int, total: int, message: str) -> str:
+        if (message, total) != self._task or step < self._first:  # another task
+            self._task, self._first, self._start = (message, total), step, self._clock()
+        passed, done = self._clock() - self._start, step - self._first
+        if total < MANY_STEPS or passed < 1.0 or done <= 0:
+            return ""
+        seconds = round((total - step) * passed / done)
+        left = f"{seconds} s" if seconds < 120 else f"{round(seconds / 60)} min"
+        rate = done / passed
+        return f"{rate:,.0f} per second, {left} left" if rate >= 10 else f"{rate:.1f} per second, {left} left"
 
 
 def _lines(title: str, console: Console) -> Callable[[int, int, str], None]:
-    last = time.monotonic()
+    last, pace = time.monotonic(), Pace()
 
     def report(step: int, total: int, message: str) -> None:
         nonlocal last
+        rate = pace(step, total, message)
         if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
             last = time.monotonic()
-            text = f"{title}: {f'{step}/{total} ' if total else ''}{message}"
+            text = f"{title}: {f'{step}/{total} ' if total else ''}{message}{f', {rate}' if rate else ''}"
             console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     return report
