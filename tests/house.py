@@ -57,17 +57,11 @@ experiments.significance experiments.tables experiments.figures experiments.repo
 experiments.runner experiments.scoring experiments.leaderboard
 integrations integrations.sklearn integrations.dataframes integrations.duckdb integrations.datasets
 integrations.rows integrations.documents integrations.langchain integrations.llama_index integrations.haystack
-collection.items collection.store collection.encoding collection.training collection.changes collection.generations
-collection.catalogue collection.overview collection.searching collection.collection collection
-app.errors app.guard app.connections app.pools app.cache app.records app.routes app app.server
-commands commands.terminal commands.inputs commands.models commands.evaluate commands.collection commands.index
-commands.bench commands.data commands.serve commands.demo
-experiments.runner experiments.scoring
 collection.items collection.store collection.encoding collection.bridge collection.training collection.changes
 collection.generations collection.catalogue collection.overview collection.searching collection.collection collection
 app.errors app.guard app.connections app.pools app.cache app.records app.routes app app.server
 commands commands.terminal commands.inputs commands.models commands.evaluate commands.collection commands.index
-commands.encoders commands.bench commands.serve commands.demo
+commands.encoders commands.bench commands.data commands.serve commands.demo
 cli fusehash
 """.split()  # noqa: SIM905
 
