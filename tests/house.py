@@ -24,7 +24,7 @@ streams.cluster streams
 encoders.base encoders.reading encoders.histograms encoders.images encoders.texts encoders.downloads encoders.clip
 encoders.sentence encoders.onnx encoders.weights encoders.graph encoders.packaged encoders encoders.offers
 datasets.base datasets.matlab datasets.arrays datasets.folders datasets.splits datasets.photos datasets.emoji
-datasets.synthetic datasets.loading datasets
+datasets.synthetic datasets.loading datasets.verification datasets
 evaluation.tie_kernels evaluation.kernels evaluation.ranking evaluation.relevance evaluation.curves
 evaluation.map_rules evaluation.metrics evaluation.result evaluation.protocols evaluation
 hashers.encoding hashers.base hashers.linear hashers.kernel hashers.canonical hashers.controls hashers.catalogue
@@ -60,12 +60,14 @@ dedupe.perceptual dedupe.pictures dedupe.removal dedupe.page dedupe
 plots.drawing plots.codes plots.rankings plots.results plots
 experiments experiments.methods experiments.store experiments.spec experiments.metrics experiments.examples
 experiments.significance experiments.tables experiments.figures experiments.report experiments.workers
-experiments.runner experiments.scoring
+experiments.runner experiments.scoring experiments.leaderboard
+integrations integrations.sklearn integrations.dataframes integrations.duckdb integrations.datasets
+integrations.rows integrations.documents integrations.langchain integrations.llama_index integrations.haystack
 collection.items collection.store collection.encoding collection.bridge collection.training collection.changes
 collection.generations collection.catalogue collection.overview collection.searching collection.collection collection
 app.errors app.guard app.connections app.pools app.cache app.records app.routes app app.server
 commands commands.terminal commands.inputs commands.models commands.evaluate commands.collection commands.index
-commands.dedupe commands.encoders commands.bench commands.serve commands.demo
+commands.dedupe commands.encoders commands.bench commands.data commands.serve commands.demo
 cli fusehash
 """.split()  # noqa: SIM905
 
@@ -93,6 +95,7 @@ FOLDERS = {
     "search/servers": "an index on PostgreSQL or Milvus",
     "dedupe": "near-duplicate pictures: hashes, groups, reports, removal",
     "plots": "pictures of codes, rankings and results",
+    "integrations": "adapters: LangChain, LlamaIndex, Haystack, datasets, data frames, DuckDB, scikit-learn",
     "experiments": "specifications, stored runs, reports",
     "collection": "a folder with pictures, texts, codes and models",
     "app": "the web page and its HTTP API",

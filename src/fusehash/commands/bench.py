@@ -195,6 +195,21 @@ def score(
     say(f"Stored in {results}. Next to other methods: fusehash bench report SPEC --results {results} --add {label!r}")
 
 
+@bench_app.command(epilog="Example: fusehash bench leaderboard benchmarks/leaderboard.json --out docs/leaderboard.md")
+def leaderboard(
+    entries: Annotated[Path, typer.Argument(metavar="ENTRIES", help="A JSON file that lists files of results.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The Markdown file to write.")] = Path("leaderboard.md"),
+) -> None:
+    """Check files of results and write them as one page."""
+    from fusehash.experiments.leaderboard import page
+    from fusehash.files import write_atomically
+
+    inputs.check_target(out)
+    text = page(entries)
+    write_atomically(out, lambda file: file.write(text.encode()))
+    say(f"Wrote {out}.")
+
+
 @bench_app.command(epilog=ROWS_EXAMPLE)
 def rows(
     dataset: DatasetName,
