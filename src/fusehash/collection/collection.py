@@ -109,7 +109,7 @@ class Collection(AbstractContextManager["Collection"]):
         path : str or path-like
             The folder, which must be missing or empty.
         n_bits, random_state : int, default=64 and 0
-            Length of the codes, a multiple of 8 and at most 1024; seed of the model.
+            Length of the codes, a multiple of 8 and at most 4,096; seed of the model.
         image_encoder, text_encoder, image_params, text_params : str, default="classical" and "tfidf"; dict, optional
             Names of encoders, see `fusehash.encoders`, and their parameters, made of JSON values.
 
