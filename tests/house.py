@@ -25,11 +25,13 @@ encoders.base encoders.reading encoders.histograms encoders.images encoders.text
 datasets.base datasets.matlab datasets.arrays datasets.folders datasets.splits datasets.photos datasets.emoji
 datasets.synthetic datasets.loading datasets
 evaluation.tie_kernels evaluation.kernels evaluation.ranking evaluation.relevance evaluation.curves
-evaluation.map_rules evaluation.metrics evaluation.result evaluation.protocols evaluation
+evaluation.map_rules evaluation.metrics evaluation.result evaluation.protocols evaluation.embeddings evaluation
 hashers.base hashers.linear hashers.kernel hashers.canonical hashers.controls hashers.catalogue
+hashers.quantizers hashers.quantizers.joint hashers.quantizers.sign hashers.quantizers.centered_sign
+hashers.quantizers.itq hashers.quantizers.rabitq hashers.quantizers.pq
 hashers.agsfh.clusters hashers.agsfh.graph hashers.agsfh.paper hashers.agsfh
-hashers.fusehash.nested hashers.fusehash.fitted hashers.fusehash.closed_form hashers.fusehash.tuning
-hashers.fusehash.partial_fit hashers.fusehash
+hashers.fusehash.nested hashers.fusehash.fitted hashers.fusehash.floats hashers.fusehash.closed_form
+hashers.fusehash.tuning hashers.fusehash.partial_fit hashers.fusehash
 hashers.baselines hashers.baselines.joint_features hashers.baselines.fsh hashers.baselines.rfdh
 hashers.baselines.jimfh hashers.baselines.cmfh hashers.baselines.imh hashers.baselines.lssh hashers.baselines.cvh
 hashers.baselines.cca_itq hashers.baselines.agh hashers.baselines.scm hashers.baselines.seph
@@ -62,6 +64,7 @@ FOLDERS = {
     "datasets": "benchmark files, folders of photos, emoji, generated data",
     "evaluation": "metrics with ties done right, and the only home of the four protocols",
     "hashers": "one method = one class",
+    "hashers/quantizers": "what databases do with given embeddings, as peers",
     "hashers/agsfh": "the method of the paper",
     "hashers/fusehash": "our own method, the default",
     "hashers/baselines": "the methods of the literature",

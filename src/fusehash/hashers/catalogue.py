@@ -14,9 +14,9 @@ from fusehash.errors import ParameterError
 if TYPE_CHECKING:
     from fusehash.hashers.base import CrossModalHasher
 
-# A supervised method learns from labels; a control is what a good method must beat.
-Kind: TypeAlias = Literal["unsupervised", "supervised", "control"]
-KINDS: tuple[Kind, Kind, Kind] = ("unsupervised", "supervised", "control")
+# A supervised method learns from labels; a control is what a good method must beat; a quantizer copies embeddings.
+Kind: TypeAlias = Literal["unsupervised", "supervised", "control", "quantizer"]
+KINDS: tuple[Kind, Kind, Kind, Kind] = ("unsupervised", "supervised", "control", "quantizer")
 OURS = ("fusehash", "agsfh")
 
 
@@ -36,7 +36,7 @@ class MethodInfo:
     @property
     def module(self) -> str:
         """The full name of its module."""
-        return f"fusehash.hashers.{self.package}" + (f".{self.name}" if self.package in (_B, _R) else "")
+        return f"fusehash.hashers.{self.package}" + (f".{self.name}" if self.package in (_B, _R, _Z) else "")
 
     def load(self) -> type[CrossModalHasher]:
         """The class."""
@@ -45,8 +45,8 @@ class MethodInfo:
 
 
 _CODE, _TEXTBOOK, _TEXT, _OURS = "author code known", "textbook", "reconstructed from text", "this project"
-_U, _S, _C = KINDS
-_B, _R, _K = "baselines", "reconstructed", "controls"
+_U, _S, _C, _Q = KINDS
+_B, _R, _K, _Z = "baselines", "reconstructed", "controls", "quantizers"
 
 METHODS: dict[str, MethodInfo] = {
     entry[0]: MethodInfo(*entry)
@@ -73,6 +73,20 @@ METHODS: dict[str, MethodInfo] = {
         ("scvh", "CVH with labels", _S, 2011, "Cross-View Hashing, IJCAI 2011", _TEXT, _R, "SupervisedCVH"),
         ("regression", "REG", _C, 2026, "signs and regression: AGSFH without its graph", _OURS, _K, "RegressionHasher"),
         ("random", "CCA + random rotation", _C, 2026, "CCA, randomly rotated", _OURS, _K, "RandomRotationHasher"),
+        ("sign", "sign", _Q, 2024, "signs of embeddings, as databases binarize them", _TEXTBOOK, _Z, "SignQuantizer"),
+        (
+            "centered_sign",
+            "own-mean sign",
+            _Q,
+            2026,
+            "signs after own mean, rotated",
+            _OURS,
+            _Z,
+            "CenteredSignQuantizer",
+        ),
+        ("itq", "ITQ", _Q, 2011, "Iterative Quantization, CVPR 2011, without pairs", _TEXTBOOK, _Z, "ITQ"),
+        ("rabitq", "RaBitQ", _Q, 2024, "RaBitQ, SIGMOD 2024, one bit per dimension", _TEXTBOOK, _Z, "RaBitQ"),
+        ("pq", "PQ", _Q, 2011, "Product Quantization, TPAMI 2011, by faiss", _TEXTBOOK, _Z, "ProductQuantizer"),
     )
 }
 
