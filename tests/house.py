@@ -38,6 +38,7 @@ hashers.baselines.cca_itq hashers.baselines.agh hashers.baselines.scm hashers.ba
 hashers.reconstructed hashers.reconstructed.pdh hashers.reconstructed.csgh hashers.reconstructed.bgdh
 hashers.reconstructed.jchr hashers.reconstructed.fdch hashers.reconstructed.adch hashers.reconstructed.scvh
 hashers
+testing.subject testing.checks testing
 search.rows
 search.engines search.engines.kernel search.engines.scan search.engines.numpy search.engines.tables
 search.engines.faiss search.engines.torch.kernels search.engines.torch.select search.engines.torch
@@ -45,8 +46,9 @@ search.store search.file
 search.servers search.servers.address search.servers.postgres search.servers.milvus
 search.index search
 plots.drawing plots.codes plots.rankings plots.results plots
-experiments experiments.store experiments.spec experiments.metrics experiments.examples experiments.significance
-experiments.tables experiments.figures experiments.report experiments.workers experiments.runner
+experiments experiments.methods experiments.store experiments.spec experiments.metrics experiments.examples
+experiments.significance experiments.tables experiments.figures experiments.report experiments.workers
+experiments.runner experiments.scoring
 collection.items collection.store collection.encoding collection.training collection.changes collection.generations
 collection.catalogue collection.overview collection.searching collection.collection collection
 app.errors app.guard app.connections app.pools app.cache app.records app.routes app app.server
@@ -69,6 +71,7 @@ FOLDERS = {
     "hashers/fusehash": "our own method, the default",
     "hashers/baselines": "the methods of the literature",
     "hashers/reconstructed": "methods built from a sentence or an abstract",
+    "testing": "the contracts of all hashers, for a method of your own",
     "search": "HammingIndex: exact search in memory, in a file or on a server",
     "search/engines": "what answers a search",
     "search/engines/torch": "the search on a GPU",

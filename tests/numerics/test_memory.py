@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fusehash.errors import DataError
 from fusehash import hashers
+from fusehash.errors import DataError
 from fusehash.numerics import memory
 
 

@@ -54,4 +54,6 @@ class CenteredSignQuantizer(JointQuantizer):
     def _fit(self, views: PairedViews, labels: Any) -> None:
         self.means_ = {name: total.mean for name, total in unit_moments(views).items()}
         self.weights_ = self._rotations(views)
+        self._report(1, 2, "codes")
         self.codes_ = self._codes_of(views)
+        self._report(2, 2, "done")

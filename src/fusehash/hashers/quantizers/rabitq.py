@@ -69,7 +69,9 @@ class RaBitQ(JointQuantizer):
     def _fit(self, views: PairedViews, labels: Any) -> None:
         self.means_ = {name: total.mean for name, total in unit_moments(views).items()}
         self.weights_ = self._rotations(views)
+        self._report(1, 2, "codes")
         self.codes_ = self._codes_of(views)
+        self._report(2, 2, "done")
 
     def _factors_block(self, block: Floats, projections: Floats, view: str) -> Floats:
         projections = projections[:, : self.n_bits]

@@ -43,7 +43,6 @@ class SignQuantizer(JointQuantizer):
 
     method: ClassVar[str] = "sign"
     summary: ClassVar[str] = "quantizer: signs of the embedding, one bit per dimension"
-    seeded: ClassVar[bool | None] = None
 
     def __init__(
         self,
@@ -62,7 +61,9 @@ class SignQuantizer(JointQuantizer):
         unit_moments(views)  # raises for a view that does not vary
         self.means_ = {name: np.zeros(width) for name, width in views.n_features.items()}
         self.weights_ = self._rotations(views)
+        self._report(1, 2, "codes")
         self.codes_ = self._codes_of(views)
+        self._report(2, 2, "done")
 
     def _rotations(self, views: PairedViews) -> dict[str, Floats]:
         rotations = super()._rotations(views)
