@@ -5,10 +5,10 @@
 Each tower is a linear map, a ReLU and a linear map to 256 unit-length dimensions, trained with the symmetric
 contrastive loss of CLIP. The temperature decides about the gap: a low one leaves the cone of each view where the random
 start has put it (Liang et al. 2022), a high one pulls the two together. Four sets, each a folder with `image.npy` and
-`text.npy`; the rows that the towers learned from come first, and `learned.txt` says how many:
+`text.npy` of the pairs that the towers have not seen, which is what users have:
 
-    iapr-gap, iapr              IAPR TC-12, 887 image features and 2,823 words; 10,000 pairs learned, 9,626 unseen
-    flickr8k-gap, flickr8k      EfficientNet-Lite0 and the mean MiniLM of two captions; 5,000 learned, 3,091 unseen
+    iapr-gap, iapr              IAPR TC-12, 887 image features and 2,823 words; 10,000 pairs learned, 9,626 written
+    flickr8k-gap, flickr8k      EfficientNet-Lite0 and the mean MiniLM of two captions; 5,000 learned, 3,091 written
 
 Needs PyTorch; on one core of a processor each set takes about a minute. The data are those of docs/reproducing.md.
 """
@@ -103,9 +103,9 @@ def main() -> None:
             image, text = train(views, n_learned, temperature, offset)
             folder = args.out / label
             folder.mkdir(parents=True, exist_ok=True)
+            image, text = image[n_learned:], text[n_learned:]
             np.save(folder / "image.npy", image)
             np.save(folder / "text.npy", text)
-            (folder / "learned.txt").write_text(f"{n_learned}\n", encoding="utf-8")
             gap = float(np.linalg.norm(image.mean(axis=0) - text.mean(axis=0)))
             seconds = time.process_time() - started
             print(json.dumps({"set": label, "pairs": len(image), "gap": round(gap, 3), "cpu_seconds": round(seconds)}))

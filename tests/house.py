@@ -46,9 +46,9 @@ search.store search.file
 search.servers search.servers.address search.servers.postgres search.servers.milvus
 search.index search
 plots.drawing plots.codes plots.rankings plots.results plots
-experiments experiments.methods experiments.store experiments.spec experiments.metrics experiments.examples
-experiments.significance experiments.tables experiments.figures experiments.report experiments.workers
-experiments.runner experiments.scoring
+experiments experiments.methods experiments.store experiments.spec experiments.embeddings experiments.metrics
+experiments.examples experiments.significance experiments.tables experiments.figures experiments.report
+experiments.workers experiments.runner experiments.scoring
 collection.items collection.store collection.encoding collection.training collection.changes collection.generations
 collection.catalogue collection.overview collection.searching collection.collection collection
 app.errors app.guard app.connections app.pools app.cache app.records app.routes app app.server

@@ -29,7 +29,7 @@ Positions = NDArray[np.int64]
 CELLS = 1 << 22  # scores in memory at a time
 
 
-class Encoder(Protocol):
+class HasherLike(Protocol):
     """What `evaluate_embeddings` needs of a fitted model."""
 
     view_names_: list[str]
@@ -143,7 +143,7 @@ def rescored(queries: ArrayLike, items: ArrayLike, candidates: ArrayLike, k: int
 
 
 def evaluate_embeddings(
-    model: Encoder, views: ViewsLike, *, k: int = 10, candidates: int = 100, queries: str = "floats",
+    model: HasherLike, views: ViewsLike, *, k: int = 10, candidates: int = 100, queries: str = "floats",
     n_queries: int | None = None, random_state: int = 0,
 ) -> list[EmbeddingScores]:  # fmt: skip
     """Recalls of a fitted model on rows that it has not seen, for every direction.
