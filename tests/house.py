@@ -26,12 +26,12 @@ datasets.base datasets.matlab datasets.arrays datasets.folders datasets.splits d
 datasets.synthetic datasets.loading datasets
 evaluation.tie_kernels evaluation.kernels evaluation.ranking evaluation.relevance evaluation.curves
 evaluation.map_rules evaluation.metrics evaluation.result evaluation.protocols evaluation.embeddings evaluation
-hashers.base hashers.linear hashers.kernel hashers.canonical hashers.controls hashers.catalogue
+hashers.encoding hashers.base hashers.linear hashers.kernel hashers.canonical hashers.controls hashers.catalogue
 hashers.quantizers hashers.quantizers.joint hashers.quantizers.sign hashers.quantizers.centered_sign
 hashers.quantizers.itq hashers.quantizers.rabitq hashers.quantizers.pq
 hashers.agsfh.clusters hashers.agsfh.graph hashers.agsfh.paper hashers.agsfh
-hashers.fusehash.nested hashers.fusehash.fitted hashers.fusehash.floats hashers.fusehash.closed_form
-hashers.fusehash.tuning hashers.fusehash.partial_fit hashers.fusehash
+hashers.fusehash.nested hashers.fusehash.fitted hashers.fusehash.floats hashers.fusehash.spectrum
+hashers.fusehash.closed_form hashers.fusehash.tuning hashers.fusehash.partial_fit hashers.fusehash
 hashers.baselines hashers.baselines.joint_features hashers.baselines.fsh hashers.baselines.rfdh
 hashers.baselines.jimfh hashers.baselines.cmfh hashers.baselines.imh hashers.baselines.lssh hashers.baselines.cvh
 hashers.baselines.cca_itq hashers.baselines.agh hashers.baselines.scm hashers.baselines.seph
@@ -40,8 +40,10 @@ hashers.reconstructed.jchr hashers.reconstructed.fdch hashers.reconstructed.adch
 hashers
 testing.subject testing.checks testing
 search.rows
-search.engines search.engines.kernel search.engines.scan search.engines.numpy search.engines.tables
+search.engines search.engines.kernel search.engines.scan search.engines.numpy
+search.engines.multi_index.look_up search.engines.multi_index.segments search.engines.multi_index
 search.engines.faiss search.engines.torch.kernels search.engines.torch.select search.engines.torch
+search.near.passes search.near.pairs search.near.groups search.near
 search.store search.file
 search.servers search.servers.address search.servers.postgres search.servers.milvus
 search.index search
@@ -74,7 +76,9 @@ FOLDERS = {
     "testing": "the contracts of all hashers, for a method of your own",
     "search": "HammingIndex: exact search in memory, in a file or on a server",
     "search/engines": "what answers a search",
+    "search/engines/multi_index": "look-up tables: exact and sublinear",
     "search/engines/torch": "the search on a GPU",
+    "search/near": "all near pairs, and groups of near-duplicates",
     "search/servers": "an index on PostgreSQL or Milvus",
     "plots": "pictures of codes, rankings and results",
     "experiments": "specifications, stored runs, reports",

@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from fusehash import bits, datasets
 from fusehash.errors import DataError, ParameterError
-from fusehash.hashers.base import ENCODE_ROWS
+from fusehash.hashers.encoding import ENCODE_ROWS
 from fusehash.testing.subject import Subject, learned, refused, require, same, through_a_file
 
 CANDIDATES: tuple[Any, ...] = (object(), True, -1, 0, 1.5, -0.5, 12, np.nan, np.inf, "much", "", [])

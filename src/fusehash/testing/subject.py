@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from fusehash.datasets import PairedDataset, make_paired
 from fusehash.errors import DataError, FusehashWarning
-from fusehash.hashers.base import CrossModalHasher, is_learned
+from fusehash.hashers.base import CrossModalHasher
+from fusehash.hashers.encoding import is_learned
 from fusehash.views import PairedViews
 
 WIDTHS = (24, 19, 21, 22, 23, 25)
