@@ -94,7 +94,7 @@ def reading(collection: Collection, limits: Limits, name: str, writable: bool) -
     label_query = Query(None, min_length=1, max_length=200, description="Only items with this label.")
     rerank_query = Query(True, description="Order candidates by more than their codes.")
     id_path = Path(ge=1, le=MAX_ID)
-    image_file = File(description="JPEG, PNG, GIF, WEBP, BMP or TIFF.")
+    image_file = File(description="JPEG, PNG, GIF, WEBP, BMP, TIFF, AVIF or HEIC.")
     search_route: dict[str, Any] = {"tags": ["search"], "response_model": records.SearchAnswer}
     jpeg = {**_answers(404, 422), 200: {"content": {"image/jpeg": {}}}, 304: {"description": "Not changed."}}
     from_hit = _links_to("/hits/0/item/id") | {"search_code": {"code": "/hits/0/code", "generation": "/generation"}}
