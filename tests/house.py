@@ -26,11 +26,13 @@ encoders.sentence encoders.onnx encoders.weights encoders.graph encoders.package
 datasets.base datasets.matlab datasets.arrays datasets.folders datasets.splits datasets.photos datasets.emoji
 datasets.synthetic datasets.loading datasets.verification datasets
 evaluation.tie_kernels evaluation.kernels evaluation.ranking evaluation.relevance evaluation.curves
-evaluation.map_rules evaluation.metrics evaluation.result evaluation.protocols evaluation
+evaluation.map_rules evaluation.metrics evaluation.result evaluation.protocols evaluation.embeddings evaluation
 hashers.encoding hashers.base hashers.linear hashers.kernel hashers.canonical hashers.controls hashers.catalogue
+hashers.quantizers hashers.quantizers.joint hashers.quantizers.sign hashers.quantizers.centered_sign
+hashers.quantizers.itq hashers.quantizers.rabitq hashers.quantizers.pq
 hashers.agsfh.clusters hashers.agsfh.graph hashers.agsfh.paper hashers.agsfh
-hashers.fusehash.nested hashers.fusehash.fitted hashers.fusehash.spectrum hashers.fusehash.closed_form
-hashers.fusehash.tuning hashers.fusehash.partial_fit hashers.fusehash
+hashers.fusehash.nested hashers.fusehash.fitted hashers.fusehash.floats hashers.fusehash.spectrum
+hashers.fusehash.closed_form hashers.fusehash.tuning hashers.fusehash.partial_fit hashers.fusehash
 hashers.baselines hashers.baselines.joint_features hashers.baselines.fsh hashers.baselines.rfdh
 hashers.baselines.jimfh hashers.baselines.cmfh hashers.baselines.imh hashers.baselines.lssh hashers.baselines.cvh
 hashers.baselines.cca_itq hashers.baselines.agh hashers.baselines.scm hashers.baselines.seph
@@ -63,6 +65,9 @@ experiments.significance experiments.tables experiments.figures experiments.repo
 experiments.runner experiments.scoring experiments.leaderboard
 integrations integrations.sklearn integrations.dataframes integrations.duckdb integrations.datasets
 integrations.rows integrations.documents integrations.langchain integrations.llama_index integrations.haystack
+experiments experiments.methods experiments.store experiments.spec experiments.embeddings experiments.metrics
+experiments.examples experiments.significance experiments.tables experiments.figures experiments.report
+experiments.workers experiments.runner experiments.scoring
 collection.items collection.store collection.encoding collection.bridge collection.training collection.changes
 collection.generations collection.catalogue collection.overview collection.searching collection.collection collection
 app.errors app.guard app.connections app.pools app.cache app.records app.routes app app.server
@@ -80,6 +85,7 @@ FOLDERS = {
     "datasets": "benchmark files, folders of photos, emoji, generated data",
     "evaluation": "metrics with ties done right, and the only home of the four protocols",
     "hashers": "one method = one class",
+    "hashers/quantizers": "what databases do with given embeddings, as peers",
     "hashers/agsfh": "the method of the paper",
     "hashers/fusehash": "our own method, the default",
     "hashers/baselines": "the methods of the literature",
