@@ -44,9 +44,13 @@ search.servers search.servers.address search.servers.postgres search.servers.mil
 search.index search
 experiments experiments.store experiments.spec experiments.metrics experiments.examples experiments.significance
 experiments.tables experiments.figures experiments.report experiments.workers experiments.runner
-collection.items collection.store collection.encoding collection.training collection.changes collection.generations
-collection.catalogue collection.overview collection.searching collection.collection collection
-app.errors app.guard app.connections app.pools app.cache app.records app.routes app app.server
+collection.items collection.store collection.encoding collection.training collection.catalogue
+collection.queries collection.queries.language collection.queries.words collection.queries.filters
+collection.queries.calibration collection.changes collection.generations
+collection.originals collection.overview collection.searching collection.answering collection.collection collection
+app.errors app.guard app.connections app.pools app.cache app.records
+app.routes.common app.routes.searching app.routes.items app.routes.overviews app.routes.writing app.routes.pages
+app.routes app app.server
 commands commands.terminal commands.inputs commands.models commands.evaluate commands.collection commands.index
 commands.bench commands.serve commands.demo
 cli fusehash
@@ -71,7 +75,9 @@ FOLDERS = {
     "search/servers": "an index on PostgreSQL or Milvus",
     "experiments": "specifications, stored runs, reports",
     "collection": "a folder with pictures, texts, codes and models",
+    "collection/queries": "what a search by words asks for, and what its scores mean",
     "app": "the web page and its HTTP API",
+    "app/routes": "what the app answers",
     "commands": "the command line",
 }
 
