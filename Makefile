@@ -8,7 +8,7 @@ ATTACK_OUT ?= build/attack
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadscope --durations=10
 
-.PHONY: help demo test test-lowest test-all attack lint types check clean
+.PHONY: help demo test test-lowest test-all attack docs release-check lint types check clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -32,6 +32,11 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 $(VENV)/.installed-torch: $(VENV)/.installed-dev
 	@echo "Adding PyTorch for the CPU."
 	$(PIP) torch==2.13.0
+	@touch $@
+
+$(VENV)/.installed-docs: $(VENV)/.installed-dev
+	@echo "Adding what the documentation site needs."
+	$(PIP) --editable ".[docs]"
 	@touch $@
 
 $(LOWEST)/.installed: pyproject.toml
@@ -60,6 +65,12 @@ attack: $(VENV)/.installed-dev  ## hostile files, requests, processes and loss o
 	  tests/search/test_properties.py tests/collection/test_crash.py tests/collection/test_damage.py \
 	  tests/collection/test_generations.py tests/app/test_schema.py tests/numerics/test_compiled.py $(PYTEST_ARGS)
 
+docs: $(VENV)/.installed-docs  ## build the documentation site into build/site; examples and notebooks run
+	$(BIN)/mkdocs build --strict
+
+release-check:  ## build sdist and wheel, check them, try the wheel on every Python found (RELEASE_PYTHONS: only these)
+	$(PYTHON) tools/release_check.py
+
 lint: $(VENV)/.installed-dev  ## ruff
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -67,7 +78,7 @@ lint: $(VENV)/.installed-dev  ## ruff
 types: $(VENV)/.installed-dev  ## mypy, strict on src
 	$(BIN)/mypy
 
-check: test lint types test-all  ## everything CI checks; tests of what is not on this machine are skipped
+check: test lint types test-all docs release-check  ## everything CI checks; tests of what is not on this machine are skipped
 
 clean:  ## remove what make created
 	rm -rf $(VENV) $(LOWEST) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

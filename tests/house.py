@@ -42,6 +42,7 @@ search.engines.faiss search.engines.torch.kernels search.engines.torch.select se
 search.store search.file
 search.servers search.servers.address search.servers.postgres search.servers.milvus
 search.index search
+plots.drawing plots.codes plots.rankings plots.results plots
 experiments experiments.store experiments.spec experiments.metrics experiments.examples experiments.significance
 experiments.tables experiments.figures experiments.report experiments.workers experiments.runner
 collection.items collection.store collection.encoding collection.training collection.catalogue
@@ -73,6 +74,7 @@ FOLDERS = {
     "search/engines": "what answers a search",
     "search/engines/torch": "the search on a GPU",
     "search/servers": "an index on PostgreSQL or Milvus",
+    "plots": "pictures of codes, rankings and results",
     "experiments": "specifications, stored runs, reports",
     "collection": "a folder with pictures, texts, codes and models",
     "collection/queries": "what a search by words asks for, and what its scores mean",

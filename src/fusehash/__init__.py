@@ -19,13 +19,24 @@ _PUBLIC = {
     "PairedViews": "streams",
     "RegressionHasher": "hashers.controls",
     "load": "hashers",
-    **dict.fromkeys(
-        ("bits", "collection", "datasets", "encoders", "errors", "evaluation", "hashers", "search", "streams", "views")
-    ),
+    **dict.fromkeys(("bits", "collection", "datasets", "encoders", "errors", "evaluation")),
+    **dict.fromkeys(("hashers", "plots", "search", "streams", "views")),
 }
 
 if TYPE_CHECKING:
-    from fusehash import bits, collection, datasets, encoders, errors, evaluation, hashers, search, streams, views
+    from fusehash import (
+        bits,
+        collection,
+        datasets,
+        encoders,
+        errors,
+        evaluation,
+        hashers,
+        plots,
+        search,
+        streams,
+        views,
+    )
     from fusehash.collection import Collection
     from fusehash.hashers import load
     from fusehash.hashers.agsfh import AGSFH
@@ -36,7 +47,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AGSFH", "Collection", "FuseHash", "HammingIndex", "PairedViews", "RegressionHasher", "__version__", "bits",
-    "collection", "datasets", "encoders", "errors", "evaluation", "hashers", "load", "search", "streams", "views",
+    "collection", "datasets", "encoders", "errors", "evaluation", "hashers", "load", "plots", "search", "streams",
+    "views",
 ]  # fmt: skip
 
 

@@ -22,7 +22,7 @@ EXTRAS = {
     "google_crc32c": "zarr",
     "h5py": "mat",
     "jinja2": "bench",
-    "matplotlib": "bench",
+    "matplotlib": "plots",
     "onnxruntime": "onnx",
     "open_clip": "clip",
     "PIL": "images",

@@ -6,6 +6,7 @@ import math
 import re
 import xml.etree.ElementTree as ET
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,9 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fusehash.experiments import figures, significance
-from fusehash.experiments.figures import Bar, Line, bar_chart, line_chart, style, with_own_ids
+from fusehash.experiments.figures import with_own_ids
 from fusehash.experiments.metrics import collect
 from fusehash.experiments.tables import map_table
+from fusehash.plots import drawing
+from fusehash.plots.drawing import Bar, Line, style
 
 I_T = ("image", "text")
 NASTY = "<script>alert(1)</script> & $x^2$ \"'"
@@ -27,7 +30,11 @@ def a_line(label="a", index=0, **changes):
 
 def chart(*lines, **changes):
     arguments = {"title": "Title", "x_label": "N", "y_label": "precision", **changes}
-    return line_chart(lines or [a_line()], **arguments)
+    return drawing.line_chart(lines or [a_line()], **arguments).svg()
+
+
+def bar_chart(bars, **how):
+    return drawing.bar_chart(bars, **how).svg()
 
 
 def texts(svg):
@@ -64,11 +71,11 @@ def test_nothing_is_fetched():
 
 def test_neutral_colors_are_those_of_the_page():
     svg = chart(*[a_line(str(i), i) for i in range(8)], zero=True)
-    for color in (figures.INK, figures.GRID):
+    for color in (drawing.INK, drawing.GRID):
         assert color not in svg
     assert "currentColor" in svg
     for i in range(6):
-        assert f"var(--s{i}, {figures.COLORS[i]})" in svg
+        assert f"var(--s{i}, {drawing.COLORS[i]})" in svg
     assert "#000000" not in re.sub(r"<style.*?</style>", "", svg, flags=re.DOTALL)
 
 
@@ -96,7 +103,7 @@ def test_every_line_has_its_name_on_the_chart():
 @given(st.lists(st.floats(0, 200), min_size=1, max_size=20))
 def test_names_never_overlap_and_stay_near(positions):
     positions = sorted(positions)
-    spread = figures._spread_out(positions, 10.0, -1e9)
+    spread = drawing._spread_out(positions, 10.0, -1e9)
     assert all(b - a >= 10.0 - 1e-9 for a, b in pairwise(spread))
     if all(b - a >= 10.0 for a, b in pairwise(positions)):
         assert spread == pytest.approx(positions)
@@ -104,7 +111,7 @@ def test_names_never_overlap_and_stay_near(positions):
 
 
 def test_names_do_not_sink_below_the_plot():
-    assert min(figures._spread_out([0.0, 0.0, 0.0], 10.0, 0.0)) >= 0.0
+    assert min(drawing._spread_out([0.0, 0.0, 0.0], 10.0, 0.0)) >= 0.0
 
 
 def test_values_that_are_not_there_are_left_out():
@@ -115,7 +122,7 @@ def test_values_that_are_not_there_are_left_out():
 
 
 def test_a_missing_value_does_not_move_the_others_on_an_ordinal_axis():
-    line = figures._finite(Line("a", [1, 10, 100], [math.nan, 0.2, 0.3], style(0)), [1, 10, 100])
+    line = drawing._finite(Line("a", [1, 10, 100], [math.nan, 0.2, 0.3], style(0)), [1, 10, 100])
     assert list(line.x) == [1, 2]
     assert list(line.y) == [0.2, 0.3]
 
@@ -168,7 +175,7 @@ def drawn(monkeypatch):
 
     def keep(content, **arguments):
         seen.append((list(content), arguments))
-        return "<svg></svg>"
+        return SimpleNamespace(svg=lambda: "<svg></svg>")
 
     monkeypatch.setattr(figures, "line_chart", keep)
     monkeypatch.setattr(figures, "bar_chart", keep)
