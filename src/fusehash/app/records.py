@@ -151,13 +151,12 @@ class DetailsAnswer(ApiModel):
     item: ItemRecord
     bytes: int = Field(description="Of the original picture; 0 without one.")
     exif: dict[str, str] = Field(description="What the camera wrote into the picture, without the place.")
-    near: list[NearRecord] = Field(description="Items with nearly the same code, nearest first.")
+    near: list[NearRecord] = Field(description="Items with the same picture or one that looks the same, nearest first.")
 
 
 class DuplicatesAnswer(ApiModel):
-    """Groups of items with the same picture or nearly the same code, largest first."""
+    """Groups of items with the same picture, or with pictures that look the same, largest first."""
 
-    radius: int
     total: int = Field(description="Groups in all.")
     groups: list[list[ItemRecord]]
 

@@ -19,6 +19,7 @@ from fusehash.collection.catalogue import Catalogue
 from fusehash.collection.changes import Learned, Plan, lock_of
 from fusehash.collection.generations import Generation, GenerationChange
 from fusehash.collection.items import CollectionError, Entry, Hits, Item, Report, Saved, check_items
+from fusehash.collection.likeness import Looks
 from fusehash.collection.originals import Original, Originals
 from fusehash.collection.queries.filters import Filters, ordered
 from fusehash.collection.searching import GoneError, Snapshot
@@ -453,23 +454,23 @@ class Collection(AbstractContextManager["Collection"]):
             return []
         with self._items.reading() as database:
             catalogue = snapshot.catalogue(database)
-        image = catalogue.images.get(id)
-        same = set(catalogue.by_image.get(image, ())) if image is not None else set()
-        radius = snapshot.state.n_bits // overview.NEAR_SHARE
-        _, distances, ids = snapshot.index.range_search(snapshot.index.get([id]), radius)
-        listed = [(int(i), int(d), i in same) for i, d in zip(ids.tolist(), distances.tolist(), strict=True) if i != id]
-        far = same - {id} - {i for i, _, _ in listed}
-        listed += [(i, _distance(snapshot, id, i), True) for i in far if i in snapshot.index]
-        return sorted(listed, key=lambda row: (not row[2], row[1], row[0]))[:k]
+        same = set(catalogue.by_image.get(catalogue.images.get(id, b""), ()))
+        radius, code = snapshot.state.n_bits // overview.NEAR_SHARE, snapshot.index.get([id])
+        _, _, ids = snapshot.index.range_search(code, radius)
+        looks = Looks(self.thumbnail)
+        listed = same | {other for other in ids.tolist() if looks.alike(id, other)}
+        others = np.array([other for other in listed - {id} if other in snapshot.index], np.int64)
+        distances = bits.distances_to(np.repeat(code, len(others), axis=0), snapshot.index.get(others))
+        rows = zip(others.tolist(), distances.tolist(), (other in same for other in others.tolist()), strict=True)
+        return sorted(rows, key=lambda row: (not row[2], row[1], row[0]))[:k]
 
-    def duplicates(self, radius: int | None = None) -> list[list[int]]:
-        """Groups of ids with the same image, or with codes at most `radius` apart in a chain; largest first."""
+    def duplicates(self) -> list[list[int]]:
+        """Groups of ids with the same image, or whose images look the same (likeness.py); largest first."""
         snapshot = self._now()
-        radius = snapshot.state.n_bits // overview.DUPLICATE_SHARE if radius is None else radius
-        integer().check("Collection.duplicates", "radius", radius)
         with self._items.reading() as database:
-            images = snapshot.catalogue(database).by_image
-        return overview.duplicates(snapshot.index, images, radius)
+            catalogue = snapshot.catalogue(database)
+        radius = snapshot.state.n_bits // overview.NEAR_SHARE
+        return overview.duplicates(snapshot.index, catalogue, Looks(self.thumbnail).alike, radius)
 
     def original(self, id: int) -> Original | None:
         """The original picture of an item, open; None if it is not where it was or has another content."""
@@ -711,11 +712,6 @@ def _ids(ids: Any) -> tuple[int, ...]:
     if ids is None or isinstance(ids, int | np.integer):
         return () if ids is None else (int(ids),)
     return tuple(dict.fromkeys(check_ids(list(ids)).tolist()))
-
-
-def _distance(snapshot: Snapshot, one: int, other: int) -> int:
-    codes = snapshot.index.get([one, other])
-    return int(bits.distances_to(codes[:1], codes[1:])[0])
 
 
 def _sql_id(id: Any) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ SAMPLE = 5000  # codes that are clustered; the others join the nearest cluster
 PAIRS = 200_000  # pairs of codes whose distances are counted
 WORDS, EXAMPLES = 3, 12  # per group
 MIN_SHARE, MIN_LIFT = 0.3, 3.0  # a word that names a group is in so many of its texts, and so much rarer elsewhere
-NEAR_SHARE, DUPLICATE_SHARE = 16, 32  # near-duplicates differ in at most n_bits / 16 bits, duplicates in n_bits / 32
+NEAR_SHARE = 16  # items whose codes differ in at most n_bits / 16 bits are compared
 SEARCHED_AT_ONCE = 256
 _WORD = re.compile(r"[^\W\d_]{3,}")
 _STOP_WORDS = _WORD.findall(
@@ -33,10 +34,10 @@ _STOP_WORDS = _WORD.findall(
 # How people look is no name for a group of pictures.
 _LOOKS = frozenset(
     _WORD.findall(
-        "skin skinned hair haired hairs hairy blond blonde brunette redhead curly bald beard bearded moustache mustache "
-        "dark fair pale tanned black white brown asian african european indian face faces faced eye eyes eyed body lips "
-        "fat thin slim skinny chubby big small tall short pretty beautiful ugly handsome attractive sexy naked nude old "
-        "older young younger elderly wearing dressed"
+        """skin skinned hair haired hairs hairy blond blonde brunette redhead curly bald beard bearded moustache
+        mustache dark fair pale tanned black white brown asian african european indian face faces faced eye eyes eyed
+        body lips fat thin slim skinny chubby big small tall short pretty beautiful ugly handsome attractive sexy naked
+        nude old older young younger elderly wearing dressed"""
     )
 )
 
@@ -72,8 +73,13 @@ def facets(catalogue: Catalogue) -> dict[str, Any]:
     }
 
 
-def duplicates(index: HammingIndex, images: dict[bytes, list[int]], radius: int) -> list[list[int]]:
-    """Groups of ids with the same image, or with codes at most `radius` apart in a chain; largest first."""
+def duplicates(
+    index: HammingIndex, catalogue: Catalogue, alike: Callable[[int, int], bool], radius: int
+) -> list[list[int]]:
+    """Groups of ids with the same image, with the same text and no image, or that look alike; largest first.
+
+    Items are compared if their codes are at most `radius` apart.
+    """
     ids = index.ids
     parents = dict(zip(ids.tolist(), ids.tolist(), strict=True))
 
@@ -86,7 +92,11 @@ def duplicates(index: HammingIndex, images: dict[bytes, list[int]], radius: int)
         first, second = sorted((root(one), root(other)))
         parents[second] = first
 
-    for same in images.values():
+    by_text: dict[str, list[int]] = {}
+    for id, text in catalogue.texts.items():
+        if id not in catalogue.images:
+            by_text.setdefault(text, []).append(id)
+    for same in (*catalogue.by_image.values(), *by_text.values()):
         with_code = [id for id in same if id in parents]
         for other in with_code[1:]:
             join(with_code[0], other)
@@ -95,7 +105,8 @@ def duplicates(index: HammingIndex, images: dict[bytes, list[int]], radius: int)
         offsets, _, near = index.range_search(index.get(part), radius)
         owners = np.repeat(part, np.diff(offsets))
         for one, other in zip(owners[owners < near].tolist(), near[owners < near].tolist(), strict=True):
-            join(one, other)
+            if root(one) != root(other) and alike(one, other):
+                join(one, other)
     groups: dict[int, list[int]] = {}
     for id in parents:
         groups.setdefault(root(id), []).append(id)
@@ -168,11 +179,9 @@ def _typical_words(words: Counter[str], everywhere: Counter[str], size: int, tot
         inside, outside = shares(word)
         return inside * float(np.log(inside / outside))
 
-    telling = [
-        word
-        for word in words
-        if word not in _LOOKS
-        and words[word] >= max(2, MIN_SHARE * size)
-        and shares(word)[0] >= MIN_LIFT * shares(word)[1]
-    ]
+    def is_telling(word: str) -> bool:
+        inside, outside = shares(word)
+        return word not in _LOOKS and words[word] >= max(2, MIN_SHARE * size) and inside >= MIN_LIFT * outside
+
+    telling = filter(is_telling, words)
     return sorted(telling, key=lambda word: (-weight(word), word))[:WORDS]

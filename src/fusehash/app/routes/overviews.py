@@ -38,13 +38,12 @@ def overviews(context: Context) -> APIRouter:
     async def duplicates(
         offset: int = Query(0, ge=0, le=1_000_000), limit: int = Query(24, ge=1, le=MAX_DUPLICATES)
     ) -> records.DuplicatesAnswer:
-        """Pictures that are equal byte by byte, or whose codes differ in very few bits."""
+        """Pictures that are equal byte by byte, or look the same in small."""
         groups = await context.overviews.get(duplicated)
 
         def work() -> records.DuplicatesAnswer:
             listed = [_records(context, group[:MAX_DUPLICATES]) for group in groups[offset : offset + limit]]
-            radius = collection.settings.n_bits // 32
-            return records.DuplicatesAnswer(radius=radius, total=len(groups), groups=listed)
+            return records.DuplicatesAnswer(total=len(groups), groups=listed)
 
         return await context.reads.run(work)
 

@@ -4,7 +4,6 @@
 import * as facets from "/facets.js";
 import * as keyboard from "/keyboard.js";
 import * as lightbox from "/lightbox.js";
-import { showCollection, showDuplicates } from "/overview.js";
 import { card, showQuery } from "/results.js";
 import * as selection from "/selection.js";
 import { $, Refusal, addressOf, api, isSearch, make, newRoute, parametersOf, routeNow } from "/tools.js";
@@ -76,7 +75,7 @@ async function show() {
   try {
     if (tab !== "search") {
       page.answer = null;
-      const view = $("collection-view");
+      const view = $("collection-view"), { showCollection, showDuplicates } = await import("/overview.js");
       if (tab === "collection") page.stats = await showCollection(view, request.signal);
       else await showDuplicates(view, request.signal);
     } else {

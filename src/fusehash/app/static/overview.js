@@ -38,13 +38,13 @@ export async function showCollection(view, signal) {
 
 export async function showDuplicates(view, signal) {
   view.replaceChildren(make("p", { className: "message" }, "Looking for duplicates…"));
-  const { total, radius, groups } = await api(`/api/duplicates?limit=${GROUPS}`, { signal });
+  const { total, groups } = await api(`/api/duplicates?limit=${GROUPS}`, { signal });
   const shown = total > groups.length ? `, the largest ${groups.length} of them are shown` : "";
   const heading = make("p", { className: "note", role: "status" }, total
-    ? `${count(total, "group")} of pictures that are equal byte by byte, or whose codes differ in at most ${count(radius, "bit")}${shown}.`
+    ? `${count(total, "group")} of pictures that are equal byte by byte, or look the same in small${shown}.`
     : "No two items are nearly the same.");
   view.replaceChildren(make("h2", {}, "Duplicates"), heading, make("div", { className: "groups" }, ...groups.map((items) =>
-    group(make("span", {}, shortened(nameOf(items[0]), 60)), items.length, items, 40))));
+    group(make("span", {}, nameOf(items[0])), items.length, items, 40))));
 }
 
 function group(heading, size, examples, shown = 8) {
