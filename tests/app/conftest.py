@@ -162,7 +162,7 @@ def photo_folder(optional: Callable[[str], ModuleType], tmp_path_factory: pytest
             exif[0x010F], exif[0x8825] = "Maker <b>", {1: "N"}
             picture.save(folder / f"{color}{number}.png", exif=exif)
             (folder / f"{color}{number}.txt").write_text(f"a {color} wall number{number}")
-    shutil.copyfile(folder / "red0.png", folder / "zcopy.png")
+    shutil.copyfile(folder / "blue0.png", folder / "zcopy.png")
     return folder
 
 

@@ -263,7 +263,7 @@ def test_only_this_site_may_write(writer: Any) -> None:
 def test_originals_are_streamed_from_their_folder(
     photo_collection: Path, photo_folder: Path, client_of: Callable[..., Any]
 ) -> None:
-    content = (photo_folder / "red0.png").read_bytes()
+    content = (photo_folder / "blue0.png").read_bytes()
     with Collection.open(photo_collection) as opened:
         client = client_of(opened)
         answer = client.get("/api/items/1/image")
@@ -298,13 +298,13 @@ def test_details(photo_collection: Path, photo_folder: Path, client_of: Callable
     with Collection.open(photo_collection) as opened:
         details = client_of(opened).get("/api/items/1/details").json()
         assert details["exif"] == {"Camera maker": "Maker <b>"}  # and not the place
-        assert details["bytes"] == (photo_folder / "red0.png").stat().st_size
+        assert details["bytes"] == (photo_folder / "blue0.png").stat().st_size
         assert [near["item"]["key"] for near in details["near"] if near["same_image"]] == ["zcopy.png"]
         assert details["item"]["path"] is None
         shown = client_of(opened, show_paths=True)
-        assert shown.get("/api/items/1").json()["path"] == str(photo_folder / "red0.png")
+        assert shown.get("/api/items/1").json()["path"] == str(photo_folder / "blue0.png")
         groups = shown.get("/api/duplicates").json()["groups"]
-        assert any({"red0.png", "zcopy.png"} <= {item["key"] for item in group} for group in groups)
+        assert any({"blue0.png", "zcopy.png"} <= {item["key"] for item in group} for group in groups)
 
 
 def test_an_original_that_is_not_what_was_indexed_stays_where_it_is(
@@ -316,13 +316,13 @@ def test_an_original_that_is_not_what_was_indexed_stays_where_it_is(
         own.build(read_folder(photos))
         client = client_of(own)
         assert client.get("/api/items/1/image").status_code == 200
-        (photos / "red0.png").write_bytes(b"a secret")
+        (photos / "blue0.png").write_bytes(b"a secret")
         assert error_of(client.get("/api/items/1/image")) == "no_image"
-        (photos / "red0.png").unlink()
-        (photos / "red0.png").symlink_to("/etc/hostname")
+        (photos / "blue0.png").unlink()
+        (photos / "blue0.png").symlink_to("/etc/hostname")
         assert error_of(client.get("/api/items/1/image")) == "no_image"
         assert client.get("/api/items/1/details").json()["exif"] == {}
-        (photos / "red0.png").unlink()
+        (photos / "blue0.png").unlink()
         assert error_of(client.get("/api/items/1/image")) == "no_image"
         assert client.get("/api/items/1/thumbnail").status_code == 200
 

@@ -14,7 +14,7 @@ export function listen(connected) {
   box.addEventListener("close", () => { if (state.id !== null) leave(); });
   box.addEventListener("click", (event) => { if (event.target === box) box.close(); });
   box.addEventListener("keydown", (event) => {
-    if (event.target.closest("input, textarea, summary") || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target.closest("input, textarea") || event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === "ArrowRight" || event.key === "ArrowLeft") { event.preventDefault(); step(event.key === "ArrowRight" ? 1 : -1); }
     if (event.key === "z" || event.key === "+" || event.key === "-") zoom();
     if (event.key === "x") { const item = itemNow(); if (item) toggle(item); }
