@@ -26,19 +26,22 @@ datasets.base datasets.matlab datasets.arrays datasets.folders datasets.splits d
 datasets.synthetic datasets.loading datasets
 evaluation.tie_kernels evaluation.kernels evaluation.ranking evaluation.relevance evaluation.curves
 evaluation.map_rules evaluation.metrics evaluation.result evaluation.protocols evaluation
-hashers.base hashers.linear hashers.kernel hashers.canonical hashers.controls hashers.catalogue
+hashers.encoding hashers.base hashers.linear hashers.kernel hashers.canonical hashers.controls hashers.catalogue
 hashers.agsfh.clusters hashers.agsfh.graph hashers.agsfh.paper hashers.agsfh
-hashers.fusehash.nested hashers.fusehash.fitted hashers.fusehash.closed_form hashers.fusehash.tuning
-hashers.fusehash.partial_fit hashers.fusehash
+hashers.fusehash.nested hashers.fusehash.fitted hashers.fusehash.spectrum hashers.fusehash.closed_form
+hashers.fusehash.tuning hashers.fusehash.partial_fit hashers.fusehash
 hashers.baselines hashers.baselines.joint_features hashers.baselines.fsh hashers.baselines.rfdh
 hashers.baselines.jimfh hashers.baselines.cmfh hashers.baselines.imh hashers.baselines.lssh hashers.baselines.cvh
 hashers.baselines.cca_itq hashers.baselines.agh hashers.baselines.scm hashers.baselines.seph
 hashers.reconstructed hashers.reconstructed.pdh hashers.reconstructed.csgh hashers.reconstructed.bgdh
 hashers.reconstructed.jchr hashers.reconstructed.fdch hashers.reconstructed.adch hashers.reconstructed.scvh
 hashers
+testing.subject testing.checks testing
 search.rows
-search.engines search.engines.kernel search.engines.scan search.engines.numpy search.engines.tables
+search.engines search.engines.kernel search.engines.scan search.engines.numpy
+search.engines.multi_index.look_up search.engines.multi_index.segments search.engines.multi_index
 search.engines.faiss search.engines.torch.kernels search.engines.torch.select search.engines.torch
+search.near.passes search.near.pairs search.near.groups search.near
 search.store search.file
 search.servers search.servers.address search.servers.postgres search.servers.milvus
 search.index search
@@ -53,6 +56,12 @@ collection.collection collection
 app.errors app.guard app.connections app.pools app.cache app.records
 app.routes.common app.routes.searching app.routes.items app.routes.overviews app.routes.writing app.routes.pages
 app.routes app app.server
+experiments experiments.methods experiments.store experiments.spec experiments.metrics experiments.examples
+experiments.significance experiments.tables experiments.figures experiments.report experiments.workers
+experiments.runner experiments.scoring
+collection.items collection.store collection.encoding collection.training collection.changes collection.generations
+collection.catalogue collection.overview collection.searching collection.collection collection
+app.errors app.guard app.connections app.pools app.cache app.records app.routes app app.server
 commands commands.terminal commands.inputs commands.models commands.evaluate commands.collection commands.index
 commands.bench commands.serve commands.demo
 cli fusehash
@@ -71,9 +80,12 @@ FOLDERS = {
     "hashers/fusehash": "our own method, the default",
     "hashers/baselines": "the methods of the literature",
     "hashers/reconstructed": "methods built from a sentence or an abstract",
+    "testing": "the contracts of all hashers, for a method of your own",
     "search": "HammingIndex: exact search in memory, in a file or on a server",
     "search/engines": "what answers a search",
+    "search/engines/multi_index": "look-up tables: exact and sublinear",
     "search/engines/torch": "the search on a GPU",
+    "search/near": "all near pairs, and groups of near-duplicates",
     "search/servers": "an index on PostgreSQL or Milvus",
     "plots": "pictures of codes, rankings and results",
     "experiments": "specifications, stored runs, reports",

@@ -16,7 +16,7 @@ from fusehash.search import engines
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = sorted([*DOCS.glob("*.md"), *ROOT.glob("*.md")])
+PAGES = sorted([*DOCS.glob("*.md"), *ROOT.glob("*.md"), *ROOT.glob("paper/*.md")])
 
 
 def rows_of(page: str) -> list[list[str]]:

@@ -15,6 +15,7 @@ from fusehash.errors import DataError
 from fusehash.numerics.arrays import Array, cast, is_foreign, namespace, zeros
 
 Codes = NDArray[np.uint8]
+_REVERSED = np.packbits(np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1), axis=1, bitorder="little")[:, 0]
 
 
 def n_bytes(n_bits: int) -> int:
@@ -67,6 +68,11 @@ def unpack_as(codes: Array, n_bits: int, dtype: str) -> Array:
 def byte_signs() -> NDArray[np.int8]:
     """The eight signs of each byte from 0 to 255, as a matrix (256, 8)."""
     return unpack(np.arange(256, dtype=np.uint8)[:, None], 8)
+
+
+def other_order(codes: Codes) -> Codes:
+    """The same codes with the bits of each byte from high to low, as `np.packbits` orders them by default; and back."""
+    return _REVERSED[codes]
 
 
 def ones_per_bit(codes: Codes) -> NDArray[np.int64]:

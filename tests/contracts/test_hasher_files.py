@@ -161,7 +161,7 @@ def test_a_newer_file_is_refused_with_both_versions(saved):
 @pytest.mark.base_class
 def test_an_unknown_method_is_refused_by_name(saved):
     rewrite(saved, method="magic")
-    with refuses("holds the method 'magic', which this fusehash does not know."):
+    with refuses("holds the method 'magic', which neither this fusehash nor an installed package knows."):
         fusehash.load(saved)
 
 

@@ -22,6 +22,7 @@ from fusehash.experiments.report import (
     html_page,
     leader_sentence,
     render_examples,
+    report_command,
     terminal_table,
     write_report,
 )
@@ -344,3 +345,45 @@ def test_the_table_of_the_page_is_the_table_of_the_numbers(small):
     text = page_of(small)
     for cell in map_table(results, "HN").cells():
         assert f"{cell.mean:.4f}" in text
+
+
+def plain(table):
+    """What a wide terminal shows, on one line."""
+    console = Console(width=300, file=io.StringIO(), record=True)
+    console.print(table)
+    return " ".join(console.export_text().split())
+
+
+# -- parts of a specification ----------------------------------------------------------------------------------------
+
+
+def test_a_part_is_reported_as_a_part(make):
+    made = make()
+    part = made.spec.narrowed(only=["AGSFH", "random"], bits=[16], n_seeds=2)
+    results = collect(part, made.store)
+    page = html_page(part, made.store, results)
+    options = "--only AGSFH --only random --bits 16 --seeds 2"
+    assert page.count(options) == 3  # to reproduce: run and report; and what it is a part of
+    assert "A part of made" in page
+    assert "1 method and 1 control on wiki: 40 queries, 2 seeds, 16 bits." in page
+    assert "paper only" not in page  # rows that were not chosen
+    assert "RFDH" not in page
+    assert "paper only" in html_page(made.spec, made.store, collect(made.spec, made.store))
+
+
+def test_the_terminal_explains_its_signs(make):
+    made = make(skip=lambda entry: entry.settings.seed == 2 and entry.settings.method == "random")
+    text = plain(terminal_table(made.spec, made.store))
+    assert "±: standard deviation over seeds." in text
+    assert "In brackets: the value that the paper prints." in text
+    assert "3/5: some seeds are missing, and their column has no marks." in text
+    bare = make(paper=None, seeds=1)
+    assert "In brackets" not in plain(terminal_table(bare.spec, bare.store))
+
+
+def test_what_completes_a_part_names_the_part(make):
+    made = make(skip=lambda entry: entry.settings.seed == 1)
+    part = made.spec.narrowed(only=["CCA + random rotation"], n_seeds=2)
+    text = plain(terminal_table(part, made.store))
+    assert "--out results --only 'CCA + random rotation' --seeds 2" in text
+    assert "--only 'CCA + random rotation' --seeds 2" in report_command(part, "results")

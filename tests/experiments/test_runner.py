@@ -166,7 +166,7 @@ def test_supervised_methods_learn_from_the_labels(folder, monkeypatch):
 def test_methods_without_randomness_train_once(folder, monkeypatch):
     from fusehash.experiments import store as module
 
-    monkeypatch.setattr(module, "_settings_of", lambda method: ({}, False))
+    monkeypatch.setattr(module, "settings_of", lambda method: ({}, False))
     record = describe(Source(DatasetSpec("small.npz", {}), folder, stand_in=False))
     keys = {(entry.settings.stage, entry.settings.key) for entry in planned(tiny(methods=["random"], seeds=3), record)}
     assert sorted(stage for stage, _ in keys) == ["half", "half", "half", "train"]

@@ -221,7 +221,10 @@ def test_narrowing_respects_the_bits_of_a_series():
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ({"only": ["wings"]}, "'--only' of paper/table1 must be among .*Got 'wings'"),
+        (
+            {"only": ["wings"]},
+            "--only must name a method or a label of paper/table1. Got 'wings' .* It has: 'AGSFH'; .*; and 9 more",
+        ),
         ({"bits": [24]}, "among 16, 32, 64, 128. Got 24"),
         ({"n_seeds": 6}, "has 5 seeds. Got 6"),
     ],

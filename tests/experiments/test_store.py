@@ -177,7 +177,7 @@ def test_any_other_setting_is_another_run(change):
 
 
 def test_without_randomness_all_seeds_are_one_run_but_halves_differ(monkeypatch):
-    monkeypatch.setattr(module, "_settings_of", lambda method: ({}, False))
+    monkeypatch.setattr(module, "settings_of", lambda method: ({}, False))
     assert replace(SETTINGS, seed=1).key == replace(SETTINGS, seed=2).key
     half = replace(SETTINGS, stage="half")
     assert replace(half, seed=1).key != replace(half, seed=2).key

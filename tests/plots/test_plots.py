@@ -100,6 +100,11 @@ def test_map_over_bits_has_means_and_spread(plots, runs):
     assert len(axes.collections) == 1
 
 
+def test_logarithmic_axes_have_plain_numbers(plots):
+    assert {"100", "1000"} <= texts(plots["cost"])
+    assert not any("mathdefault" in text for text in texts(plots["cost"]))
+
+
 def test_drift_is_the_change_of_bit_means():
     moved = CODES | 1
     lines = fh.plots.drift(CODES, [CODES, moved]).figure.axes[0].lines

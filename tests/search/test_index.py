@@ -159,7 +159,10 @@ def test_memory_is_codes_and_ids_plus_two_percent() -> None:
         index.add(codes)
         assert tracemalloc.get_traced_memory()[0] < bound
         index.search(codes[:5], 10)
-        assert index.stats()["memory_bytes"] < bound
+        assert index.stats()["memory_bytes"] < bound / 2  # ids that count up are not stored
+        index.add(codes[:1], [10**9])
+        assert bound / 2 < index.stats()["memory_bytes"] < bound  # ids with a gap are
+        assert index.ids[[0, -2, -1]].tolist() == [0, n - 1, 10**9]
         del index
         parts = HammingIndex(64)
         for start in range(0, n, 2000):
@@ -172,6 +175,24 @@ def test_memory_is_codes_and_ids_plus_two_percent() -> None:
         assert_array_equal(parts.get(range(n)), codes)
     finally:
         tracemalloc.stop()
+
+
+def test_ids_that_count_up_become_stored_ones_and_back() -> None:
+    index, codes = HammingIndex(64), random_codes(100)
+    index.add(codes[:50], range(-20, 30))
+    assert index.stats()["memory_bytes"] == 50 * 8
+    index.remove([-5, 29, -20])
+    assert index.ids.tolist() == [*range(-19, -5), *range(-4, 29)]
+    assert index.stats()["memory_bytes"] == 47 * 16
+    index.add(codes[:1], [-5])
+    assert index.stats()["memory_bytes"] == 48 * 8
+    assert index.ids.tolist() == [*range(-19, 29)]
+    assert [2**62 in index, -(2**63) in index, -20 in index, 28 in index] == [False, False, False, True]
+    index.add(codes[:1], [-(2**63)])
+    index.add(codes[:1], [2**63 - 1])
+    assert index.search(codes[:1], 50)[1].shape == (1, 50)
+    assert_array_equal(index.get([-(2**63), 2**63 - 1]), codes[[0, 0]])
+    assert next(block.tolist() for block, _ in index.blocks(30))[:2] == [-(2**63), -19]
 
 
 def test_large_k_takes_memory_for_k_and_not_for_k_times_bits() -> None:

@@ -43,7 +43,7 @@ REFERENCE: dict[str, tuple[str, ...]] = {
     ),
     "Plots": ("plots.drawing.Plot", "plots.codes", "plots.rankings", "plots.results"),
     "Views and data": ("views.PairedViews", "bits", "datasets.loading", "datasets.synthetic"),
-    "Methods": ("hashers.catalogue",),
+    "Methods": ("hashers.catalogue", "testing"),
     "Errors": ("errors",),
 }  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -14,7 +15,8 @@ from fusehash.commands.terminal import FusehashGroup, complain, print_json, prin
 
 if TYPE_CHECKING:
     from fusehash.experiments.runner import RunState
-    from fusehash.experiments.spec import Spec
+    from fusehash.experiments.spec import DatasetSpec, Spec
+    from fusehash.experiments.store import DatasetRecord
 
 bench_app = typer.Typer(
     cls=FusehashGroup,
@@ -38,6 +40,10 @@ Only = Annotated[
 ]
 SomeBits = Annotated[str | None, typer.Option("--bits", metavar="BITS", help="Only these lengths, such as 16,32.")]
 SomeSeeds = Annotated[int | None, typer.Option("--seeds", min=1, help="Only this many seeds.")]
+Allow = Annotated[
+    list[str] | None,
+    typer.Option("--allow", metavar="PACKAGE", help="A package that SPEC may name, as in my_package:MyHasher; repeat."),
+]
 
 
 class Format(StrEnum):
@@ -56,6 +62,7 @@ def run(
     only: Only = None,
     bits: SomeBits = None,
     seeds: SomeSeeds = None,
+    allow: Allow = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Parallel runs; default: one per core.")] = None,
     stand_in: Annotated[bool, typer.Option("--stand-in", help="Generate data in place of missing files.")] = False,
     again: Annotated[bool, typer.Option("--again", help="Compute also what is already stored.")] = False,
@@ -63,9 +70,10 @@ def run(
 ) -> None:
     """Compute the runs of SPEC that are not stored yet. After Ctrl-C, the same command continues."""
     from fusehash.experiments import runner
+    from fusehash.experiments.report import report_command
     from fusehash.experiments.store import ResultStore
 
-    chosen_spec = _spec(spec, only, bits, seeds)
+    chosen_spec = _spec(spec, only, bits, seeds, allow)
     finished = 0
 
     def watch(state: RunState) -> None:
@@ -91,7 +99,7 @@ def run(
         )
         say(f"{chosen_spec.name}: {counts}. Took {summary.seconds:.0f} s.")
         if not summary.failed:
-            say(f"Next: fusehash bench report {spec} --results {results}")
+            say(f"Next: {report_command(chosen_spec, str(results), spec)}")
     if summary.failed:
         raise typer.Exit(1)
 
@@ -105,6 +113,10 @@ def report(
     only: Only = None,
     bits: SomeBits = None,
     seeds: SomeSeeds = None,
+    add: Annotated[
+        list[str] | None, typer.Option("--add", metavar="LABEL", help="Codes that bench score has stored; repeat.")
+    ] = None,
+    allow: Allow = None,
 ) -> None:
     """Print the table of SPEC from stored results, and write it with its figures to files."""
     from fusehash.experiments.examples import retrieval_examples
@@ -112,7 +124,8 @@ def report(
     from fusehash.experiments.report import terminal_table, write_report
     from fusehash.experiments.store import ResultStore
 
-    chosen_spec, store = _spec(spec, only, bits, seeds), ResultStore(results)
+    store = ResultStore(results)
+    chosen_spec = _spec(spec, only, bits, seeds, allow).with_codes(add or (), store)
     kinds = [kind.value for kind in formats or list(Format)]
     with progress(chosen_spec.name) as step:
         collected = collect(chosen_spec, store, step)
@@ -135,15 +148,103 @@ def methods(as_json: inputs.Json = False) -> None:
         print_table(columns, [entry.values() for entry in entries])
 
 
-def _spec(name: str, only: list[str] | None, bits: str | None, seeds: int | None) -> Spec:
+SCORE_EXAMPLE = """Example: fusehash bench score codes-0.npz codes-1.npz --label DCMH --dataset wiki --data ~/data
+
+Which rows to encode: fusehash bench rows --dataset wiki --data ~/data --out rows.npz"""
+ROWS_EXAMPLE = "Example: fusehash bench rows --dataset wiki --data ~/data --seed 0 --out rows.npz"
+
+DatasetName = Annotated[str, typer.Option("--dataset", help="A dataset by name, or a file.")]
+DataFolder = Annotated[Path | None, typer.Option("--data", help="The folder (or file) of a dataset given by name.")]
+
+
+@bench_app.command(epilog=SCORE_EXAMPLE)
+def score(
+    codes: Annotated[list[Path], typer.Argument(metavar="CODES...", help="Files .npz, one per code length and seed.")],
+    dataset: DatasetName,
+    label: Annotated[str, typer.Option(help="What tables call the method.")],
+    folder: DataFolder = None,
+    results: Annotated[Path, typer.Option("--out", "-o", help="The folder of the results.")] = DEFAULT_RESULTS,
+    supervised: Annotated[bool, typer.Option("--supervised", help="The method has learned from labels.")] = False,
+    k: Annotated[str, typer.Option("-k", help="MAP of the first k, or all.")] = "50",
+    ties: Annotated[str, typer.Option(help="expected, stable, best or worst.")] = "expected",
+    split_seed: inputs.SplitSeed = 0,
+    n_train: inputs.NTrain = None,
+    stack_images: inputs.StackImages = False,
+) -> None:
+    """Score codes that were made elsewhere, by any framework, as the methods here are scored, and store them."""
+    from fusehash.evaluation.ranking import TIES
+    from fusehash.experiments.metrics import collect
+    from fusehash.experiments.report import terminal_table
+    from fusehash.experiments.scoring import store_codes
+    from fusehash.experiments.store import ResultStore
+
+    if ties not in TIES:
+        raise typer.BadParameter(f"must be one of {', '.join(TIES)}. Got {ties!r} instead.", param_hint="'--ties'")
+    if k != "all" and not (k.isdecimal() and int(k) > 0):
+        raise typer.BadParameter(f"must be a number of at least 1, or all. Got {k!r} instead.", param_hint="'-k'")
+    requested, record = _dataset(dataset, folder, split_seed, n_train, stack_images)
+    store = ResultStore(results)
+    scored = store_codes(
+        codes, record, store, label, supervised=supervised, k=None if k == "all" else int(k), ties=ties,
+        requested=requested,
+    )  # fmt: skip
+    stdout().print(terminal_table(scored.spec, store, results=collect(scored.spec, store)))
+    say(*scored.skipped.values())
+    say(f"Stored in {results}. Next to other methods: fusehash bench report SPEC --results {results} --add {label!r}")
+
+
+@bench_app.command(epilog=ROWS_EXAMPLE)
+def rows(
+    dataset: DatasetName,
+    folder: DataFolder = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the halves, if the dataset needs them.")] = 0,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The .npz file to write.")] = Path("rows.npz"),
+    split_seed: inputs.SplitSeed = 0,
+    n_train: inputs.NTrain = None,
+    stack_images: inputs.StackImages = False,
+) -> None:
+    """Write which rows of a dataset are queries and training rows, and list the arrays that bench score reads."""
+    import numpy as np
+
+    from fusehash.experiments.scoring import array_names, rows_of
+    from fusehash.files import write_atomically
+
+    inputs.check_target(out)
+    _, record = _dataset(dataset, folder, split_seed, n_train, stack_images)
+    written = rows_of(record, seed)
+    write_atomically(out, lambda file: np.savez(file, allow_pickle=False, **written))
+    counts = ", ".join(f"{name} ({len(rows):,})" for name, rows in written.items())
+    say(f"Wrote {out}: {counts}.", f"bench score reads the arrays {', '.join(array_names(record))}, and seed.")
+
+
+def _dataset(
+    name: str, folder: Path | None, split_seed: int, n_train: int | None, stack_images: bool
+) -> tuple[DatasetSpec, DatasetRecord]:
+    """A data set as a specification names it, and its rows and labels."""
+    from fusehash.experiments import runner
+    from fusehash.experiments.spec import DatasetSpec
+
+    given = {"split_seed": split_seed, "n_train": n_train, "stack_images": stack_images}
+    defaults = {"split_seed": 0, "n_train": None, "stack_images": False}
+    options = {option: value for option, value in given.items() if value != defaults[option]}
+    requested = DatasetSpec(name, options)
+    return requested, runner.describe(runner.find_source(requested, folder, stand_in=False))
+
+
+def _spec(
+    name: str, only: list[str] | None, bits: str | None, seeds: int | None, allow: list[str] | None = None
+) -> Spec:
     from fusehash.experiments.spec import load_spec
+
+    if allow:  # as `python -m` does, after everything that is installed
+        sys.path.append(str(Path.cwd()))
 
     lengths = []
     for text in bits.split(",") if bits else ():
         if not text.strip().isdecimal():
             raise typer.BadParameter(f"{bits!r} is not a list of numbers such as 16,32.", param_hint="'--bits'")
         lengths.append(int(text))
-    return load_spec(name).narrowed(only or (), lengths, seeds)
+    return load_spec(name, allow=allow or ()).narrowed(only or (), lengths, seeds)
 
 
 def _left(state: RunState) -> str:

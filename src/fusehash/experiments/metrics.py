@@ -17,6 +17,7 @@ import numpy as np
 from fusehash.errors import DataError, FusehashError
 from fusehash.evaluation import METRICS, Score
 from fusehash.evaluation.protocols import StageName
+from fusehash.experiments.methods import label_of
 from fusehash.experiments.spec import DatasetSpec, Planned, Series, Spec, planned
 from fusehash.experiments.store import DatasetRecord, ResultStore, RunRecord, RunSettings, searched
 from fusehash.parameters import Progress
@@ -87,8 +88,9 @@ class Results:
 
     @property
     def missing(self) -> list[Planned]:
-        """Runs that are asked for and not there, each once."""
-        return [entry for key, entry in self.planned.items() if key not in self.runs]
+        """Runs that are asked for and not there, each once; codes that were made elsewhere cannot be computed."""
+        absent = [entry for key, entry in self.planned.items() if key not in self.runs]
+        return [entry for entry in absent if not label_of(entry.settings.method)]
 
     @cached_property
     def _by_point(self) -> dict[tuple[str, int, int, StageName], RunMetrics]:
@@ -137,7 +139,8 @@ class Results:
 
     def fit_seconds(self, series: Series, n_bits: int) -> Floats:
         """Seconds of the fit on all training rows, one value per seed."""
-        return np.array([run.record.fit_seconds for run in self.of(series, n_bits).values()])
+        known = {} if label_of(series.method) else self.of(series, n_bits)
+        return np.array([run.record.fit_seconds for run in known.values()])
 
     def encode_seconds(self, series: Series, n_bits: int, view: str) -> Floats:
         """Seconds to encode all queries from one view, one value per seed."""

@@ -6,6 +6,7 @@ who leads, by how much and how sure that is, are computed too.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -60,8 +61,10 @@ def terminal_table(spec: Spec, store: ResultStore, *, results: Sequence[Results]
 
     parts: list[Any] = []
     for on_dataset in collect(spec, store) if results is None else results:
-        parts += [tables.rich_table(table) for table in _tables(on_dataset)]
+        shown = _tables(on_dataset)
+        parts += [tables.rich_table(table) for table in shown]
         parts += [Text(sentence) for sentence in _missing(on_dataset, store)]
+        parts += [Text(sentence, style="dim") for sentence in _legend(shown)]
     if {"map", "ablation"} & set(spec.sections):
         parts.append(Text(significance.SENTENCE, style="dim"))
     return Group(*parts)
@@ -126,6 +129,7 @@ def html_page(spec: Spec, store: ResultStore, results: Sequence[Results], exampl
     template = environment().get_template("report.html")
     page = template.render(
         spec=spec,
+        notes=_notes(spec),
         metric=metric_name(spec),
         sections=[section for section in sections if section.results.dataset is not None],
         absent=[section for section in sections if section.results.dataset is None],
@@ -133,7 +137,7 @@ def html_page(spec: Spec, store: ResultStore, results: Sequence[Results], exampl
         examples=Markup(render_examples(examples)) if examples else "",
         marks=significance.SENTENCE,
         run_command=_run_command(spec, store, stand_in=any(on_dataset.stand_in for on_dataset in results)),
-        report_command=f"fusehash bench report {_name(spec)} --results {store.folder.name}",
+        report_command=report_command(spec, store.folder.name),
         made=now()[:16].replace("T", " "),
         svg=svg,
         figures=figures,
@@ -195,7 +199,7 @@ def _facts(results: Results) -> list[tuple[str, str]]:
         ("split", f"{data.split}; {data.train.size:,} training pairs, {data.query.size:,} queries"),
         ("measure", f"{metric_name(spec)}, ties: {spec.ties}"),
         ("seeds", ", ".join(map(str, spec.seeds))),
-        ("runs", f"{len(results.runs):,} of {len(results.planned):,}"),
+        ("runs", f"{len(results.runs):,} of {len(results.runs) + len(results.missing):,}"),
         ("computed", " to ".join(dict.fromkeys((made[0], made[-1])))),
         ("versions", "; ".join(f"{name} {', '.join(values)}" for name, values in versions.items())),
     ]
@@ -206,7 +210,7 @@ def _missing(results: Results, store: ResultStore) -> list[str]:
     command = _run_command(results.spec, store, stand_in=results.stand_in)
     if results.dataset is None:
         return [f"No runs on {results.requested.name} are in {store.folder}. To compute them: {command}"]
-    counts = f"{len(results.missing):,} of {len(results.planned):,} runs are missing"
+    counts = f"{len(results.missing):,} of {len(results.runs) + len(results.missing):,} runs are missing"
     return [f"{counts}. To complete them: {command}"] if results.missing else []
 
 
@@ -216,7 +220,38 @@ def _name(spec: Spec) -> str:
 
 def _run_command(spec: Spec, store: ResultStore, *, stand_in: bool) -> str:
     option = " --stand-in" if stand_in else ""
-    return f"fusehash bench run {_name(spec)} --data DATA --out {store.folder.name}{option}"
+    return f"fusehash bench run {_name(spec)} --data DATA --out {store.folder.name}{option}{_options(spec, '--add')}"
+
+
+def report_command(spec: Spec, results: str, name: str = "") -> str:
+    """The command that makes this report; `name` is the specification as the user has named it."""
+    return f"fusehash bench report {shlex.quote(name or _name(spec))} --results {shlex.quote(results)}{_options(spec)}"
+
+
+def _options(spec: Spec, without: str = "") -> str:
+    """The options that changed a specification, as they follow a command."""
+    words = spec.options
+    pairs = [pair for pair in zip(words[::2], words[1::2], strict=True) if pair[0] != without]
+    return "".join(f" {shlex.join(pair)}" for pair in pairs)
+
+
+def _notes(spec: Spec) -> str:
+    """What a reader should know; the notes of the file are about all of it."""
+    parts = [pair for pair in zip(spec.options[::2], spec.options[1::2], strict=True) if pair[0] != "--allow"]
+    return f"A part of {spec.name}, or more than it: {' '.join(map(' '.join, parts))}." if parts else spec.notes
+
+
+def _legend(shown: Sequence[Table]) -> list[str]:
+    """What the signs in tables mean, as far as they occur."""
+    means = {
+        "±: standard deviation over seeds.": any(
+            table.marked and len(cell.values) > 1 for table in shown for cell in table.cells()
+        ),
+        "In brackets: the value that the paper prints.": any(table.has_printed for table in shown),
+        "3/5: some seeds are missing, and their column has no marks.": any(table.partial for table in shown),
+    }
+    sentences = [sentence for sentence, occurs in means.items() if occurs]
+    return [" ".join(sentences)] if sentences else []
 
 
 @dataclass(frozen=True)

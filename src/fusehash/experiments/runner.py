@@ -22,9 +22,11 @@ from fusehash.datasets import PairedDataset, PhotoDataset, load, make_paired
 from fusehash.datasets.loading import BENCHMARKS
 from fusehash.errors import DataError, FusehashWarning
 from fusehash.evaluation.protocols import ProtocolRows, StageCodes, fit_rows
+from fusehash.experiments.methods import label_of, versions_of
 from fusehash.experiments.spec import DatasetSpec, Planned, Spec, planned
 from fusehash.experiments.store import DatasetRecord, ResultStore, RunRecord, RunSettings, now, versions
 from fusehash.experiments.workers import work_through
+from fusehash.hashers.catalogue import allow, is_address
 from fusehash.numerics.parallel import n_cores
 from fusehash.parameters import integer, optional
 
@@ -121,13 +123,15 @@ def run(
         store.put_dataset(record)
         runs: dict[str, Planned] = {}
         for entry in planned(spec, record):
-            runs.setdefault(entry.settings.key, entry)
+            if not label_of(entry.settings.method):  # codes that were made elsewhere cannot be computed
+                runs.setdefault(entry.settings.key, entry)
         missing = [entry for entry in runs.values() if again or store.get(entry.settings) is None]
         reused += len(runs) - len(missing)
         jobs += [_Job(entry.series.label, entry.settings, source, record.name) for entry in longest_first(missing)]
     watch = _Watch(len(jobs), reused, progress)
+    addresses = tuple(sorted({job.settings.method for job in jobs if is_address(job.settings.method)}))
     n_workers = min(workers or n_cores(), max(len(jobs), 1))
-    with closing(work_through(jobs, Bench, (store.folder,), n_workers, watch.begin)) as outcomes:
+    with closing(work_through(jobs, Bench, (store.folder, addresses), n_workers, watch.begin)) as outcomes:
         for outcome in outcomes:
             watch.end(outcome.job, outcome.error)
     return Summary(watch.computed, reused, tuple(watch.failed), time.monotonic() - started)
@@ -243,7 +247,10 @@ class _Watch:
 class Bench:
     """What a process keeps between runs: the data set, and the methods that are warmed up."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, addresses: Iterable[str] = ()) -> None:
+        """`addresses` are classes of other packages, which the user has allowed."""
+        for address in addresses:
+            allow(address)
         self._store = ResultStore(folder)
         self._loaded: tuple[Source, PairedDataset] | None = None
         self._warm: set[str] = set()
@@ -294,7 +301,7 @@ def compute(settings: RunSettings, dataset: PairedDataset, *, warm_up: bool = Fa
         objective=None if objective is None else np.asarray(objective, dtype=np.float64),
         fit_seconds=fit_seconds,
         encode_seconds=encode_seconds,
-        versions=versions(),
+        versions={**versions(), **versions_of(settings.method)},
         created=now(),
         warnings=[str(entry.message) for entry in caught if issubclass(entry.category, FusehashWarning)],
     )

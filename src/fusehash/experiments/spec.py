@@ -3,7 +3,7 @@
 title: One line
 notes: What a reader should know.                     (optional, as everything below that has a default)
 dataset: wiki                                         or {name: ..., options: {...}, stand_in: {...}}, or a list
-methods: [fsh, {label: mine, method: agsfh, params: {max_iter: 40}, printed: AGSFH, bits: [64]}]
+methods: [fsh, {label: mine, method: agsfh, params: {max_iter: 40}, printed: AGSFH, bits: [64]}, my_package:MyHasher]
 sweep: {method: agsfh, bits: [32], over: {lambda: [1, 10], n_anchors: [100, 300]}}
 bits: [16, 32, 64, 128]
 seeds: 5                                              0 to 4, or a list
@@ -20,6 +20,7 @@ import inspect
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,8 @@ from fusehash.datasets import load, make_paired
 from fusehash.errors import DataError
 from fusehash.evaluation import PROTOCOLS
 from fusehash.evaluation.ranking import TIES
-from fusehash.experiments.store import NOT_SETTINGS, DatasetRecord, RunSettings, canonical_json
+from fusehash.experiments.methods import NOT_SETTINGS, check_method, label_of, made_elsewhere, title_of
+from fusehash.experiments.store import DatasetRecord, ResultStore, RunSettings, canonical_json
 from fusehash.extras import require
 from fusehash.parameters import MAX_BITS, Rule, integer, multiple_of
 
@@ -108,6 +110,12 @@ class Spec:
     ties: str
     sections: tuple[str, ...]
     paper: int | None
+    options: tuple[str, ...] = ()  # of the command line that changed it, as words: what repeats it needs them too
+
+    @property
+    def chosen(self) -> bool:
+        """Whether some methods were chosen, so that others have no place in its tables."""
+        return "--only" in self.options
 
     @property
     def lines(self) -> tuple[Series, ...]:
@@ -130,9 +138,8 @@ class Spec:
 
     def narrowed(self, only: Sequence[str] = (), bits: Sequence[int] = (), n_seeds: int | None = None) -> Spec:
         """The same with some methods (by name or label), some bits, the first seeds."""
-        names = {name.lower() for series in self.runs for name in (series.label, series.method)}
         chosen = {name.lower() for name in only}
-        _among("--only", sorted(chosen), sorted(names), self.name)
+        _check_only(only, self)
         _among("--bits", bits, sorted({b for series in self.runs for b in self.bits_of(series)}), self.name)
         if n_seeds is not None and not 1 <= n_seeds <= len(self.seeds):
             raise DataError(f"{self.name} has {len(self.seeds)} seeds. Got {n_seeds} instead.")
@@ -143,7 +150,24 @@ class Spec:
         if not runs:
             raise DataError(f"Nothing of {self.name} is left with these methods and bits.")
         left = tuple(b for b in self.bits if not bits or b in bits) or tuple(sorted({b for r in runs for b in r.bits}))
-        return replace(self, runs=tuple(runs), bits=left, seeds=self.seeds[:n_seeds])
+        words = [word for name in only for word in ("--only", name)]
+        words += ["--bits", ",".join(map(str, bits))] if bits else []
+        words += ["--seeds", str(n_seeds)] if n_seeds is not None else []
+        words = [*self.options, *words]
+        return replace(self, runs=tuple(runs), bits=left, seeds=self.seeds[:n_seeds], options=tuple(words))
+
+    def with_codes(self, labels: Sequence[str], store: ResultStore) -> Spec:
+        """The same with lines for codes that were made elsewhere, which `bench score` has stored."""
+        runs, words = list(self.runs), list(self.options)
+        for label in labels:
+            names = (made_elsewhere(label), made_elsewhere(label, supervised=True))
+            there = [name for name in names if any(_holds(store, name, dataset, self) for dataset in self.datasets)]
+            if not there:
+                problem = f"No codes of {self.name} are stored under the label {label!r} in '{store.folder}'"
+                raise DataError(f"{problem}; bench score stores them.")
+            runs += [Series(label, name, {}) for name in there]
+            words += ["--add", label]
+        return replace(self, runs=tuple(runs), options=tuple(words))
 
 
 @dataclass(frozen=True)
@@ -169,8 +193,11 @@ def shipped() -> list[str]:
     return sorted(file.relative_to(SHIPPED).with_suffix("").as_posix() for file in SHIPPED.rglob("*.yaml"))
 
 
-def load_spec(name_or_path: str | Path) -> Spec:
-    """Read and check a specification: a shipped one by name ("paper/table1"), or a file."""
+def load_spec(name_or_path: str | Path, *, allow: Sequence[str] = ()) -> Spec:
+    """Read and check a specification: a shipped one by name ("paper/table1"), or a file.
+
+    allow : packages, modules or classes outside fusehash that it may name, as in my_package:MyHasher; they are imported
+    """
     require("yaml", "Reading a specification")
     name = str(name_or_path)
     file = SHIPPED / f"{name}.yaml" if name in shipped() else Path(name_or_path)
@@ -184,15 +211,17 @@ def load_spec(name_or_path: str | Path) -> Spec:
         content = trust.parse_yaml(text.decode(), subject)
     except UnicodeDecodeError as error:
         raise DataError(f"{subject} must be a YAML file in UTF-8. It is in another encoding.") from error
-    return parse_spec(content, name if name in shipped() else file.stem)
+    spec = parse_spec(content, name if name in shipped() else file.stem, allow=allow)
+    return replace(spec, options=tuple(word for package in allow for word in ("--allow", package)))
 
 
-def parse_spec(content: Any, name: str) -> Spec:
-    """A specification from plain dictionaries and lists."""
+def parse_spec(content: Any, name: str, *, allow: Sequence[str] = ()) -> Spec:
+    """A specification from plain dictionaries and lists; `allow` as for `load_spec`."""
     entries = _mapping(content, KEYS, f"The specification {name}", needed=("title", "dataset", "bits"))
     methods, datasets = entries.get("methods") or [], entries["dataset"]
-    runs = [_series(entry, name) for entry in _list(methods, "methods", name)] if methods else []
-    runs += _sweep(entries["sweep"], name) if "sweep" in entries else []
+    may = tuple(allow)
+    runs = [_series(entry, name, may) for entry in _list(methods, "methods", name)] if methods else []
+    runs += _sweep(entries["sweep"], name, may) if "sweep" in entries else []
     if not runs:
         raise DataError(f"The specification {name} must list 'methods', or a 'sweep'. It has neither.")
     for label, count in Counter(series.label for series in runs).items():
@@ -220,19 +249,19 @@ def parse_spec(content: Any, name: str) -> Spec:
     )
 
 
-def _series(entry: Any, name: str) -> Series:
+def _series(entry: Any, name: str, allow: tuple[str, ...]) -> Series:
     what = f"A method of {name}"
     entries = {"method": entry} if isinstance(entry, str) else _mapping(entry, METHOD_KEYS, what, needed=("method",))
-    method, params, bits = _method(entries, name)
-    title = hashers.info(method).title
+    method, params, bits = _method(entries, name, allow)
+    title = title_of(method)
     printed = entries.get("printed", "" if params else title) or ""
     return Series(str(entries.get("label") or title), method, params, printed=str(printed), bits=bits)
 
 
-def _sweep(entry: Any, name: str) -> list[Series]:
+def _sweep(entry: Any, name: str, allow: tuple[str, ...]) -> list[Series]:
     """One series for every value of every swept setting; the others are held."""
     entries = _mapping(entry, SWEEP_KEYS, f"The sweep of {name}", needed=("method", "over"))
-    method, params, bits = _method(entries, name)
+    method, params, bits = _method(entries, name, allow)
     if not isinstance(entries["over"], dict) or not entries["over"]:
         raise DataError(f"The sweep of {name} must name settings and their values. Got {entries['over']!r} instead.")
     points = []
@@ -243,7 +272,7 @@ def _sweep(entry: Any, name: str) -> list[Series]:
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise DataError(f"Values of the swept '{group}' in {name} must be numbers. Got {value!r} instead.")
             _check_params(method, {param: value}, name)
-            label = f"{hashers.info(method).title}, {group} = {value:g}"
+            label = f"{title_of(method)}, {group} = {value:g}"
             points.append(Series(label, method, {**params, param: value}, str(group), float(value), bits=bits))
     return points
 
@@ -259,11 +288,11 @@ def _dataset(entry: Any, name: str) -> DatasetSpec:
     return DatasetSpec(entries["name"], dict(entries.get("options") or {}), entries.get("stand_in"))
 
 
-def _method(entries: dict[str, Any], name: str) -> tuple[str, dict[str, Any], tuple[int, ...]]:
+def _method(entries: dict[str, Any], name: str, allow: tuple[str, ...]) -> tuple[str, dict[str, Any], tuple[int, ...]]:
     """The method, settings and bits of an entry."""
-    method, params = entries["method"], entries.get("params") or {}
-    if method not in hashers.names():
-        raise DataError(f"Methods of {name} must be among {', '.join(hashers.names())}. Got {method!r} instead.")
+    method, params = check_method(entries["method"], allow, name), entries.get("params") or {}
+    if params and label_of(method):
+        raise DataError(f"Codes that were made elsewhere have no 'params'. {name} has some for {method!r}.")
     if params:  # without any, the class need not be imported
         _check_params(method, params, name)
     return method, dict(params), _bits(entries["bits"], name) if "bits" in entries else ()
@@ -322,6 +351,30 @@ def _list(values: Any, what: str, name: str) -> list[Any]:
     if not isinstance(values, list) or not values:
         raise DataError(f"'{what}' of {name} must be a list that is not empty. Got {values!r} instead.")
     return values
+
+
+def _check_only(only: Sequence[str], spec: Spec) -> None:
+    """Raise unless every name is a label or a method of a specification."""
+    labels = list(dict.fromkeys(series.label for series in spec.runs))
+    known = {name.lower(): name for series in spec.runs for name in (series.method, series.label)}
+    for name in only:
+        if name.lower() not in known:
+            near = [known[match] for match in get_close_matches(name.lower(), known, cutoff=0.5)]
+            quoted = "; ".join(map(repr, near or labels[:8]))
+            rest = f"; and {len(labels) - 8} more" if not near and len(labels) > 8 else ""
+            hint = "Did you mean" if near else "It has"
+            problem = f"--only must name a method or a label of {spec.name}. Got {name!r} instead."
+            raise DataError(f"{problem} {hint}: {quoted}{rest}{'?' if near else '.'}")
+
+
+def _holds(store: ResultStore, method: str, dataset: DatasetSpec, spec: Spec) -> bool:
+    """Whether a store has codes of a method that were made elsewhere for a data set of a specification."""
+    record = store.find_dataset(dataset.name, dataset.options)
+    if record is None:
+        return False
+    bits = sorted({b for series in spec.runs for b in spec.bits_of(series)})
+    entries = planned(replace(spec, runs=(Series(method, method, {}, bits=tuple(bits)),)), record)
+    return any(store.get(entry.settings) is not None for entry in entries)
 
 
 def _among(what: str, values: Iterable[Any], allowed: Sequence[Any], name: str) -> None:

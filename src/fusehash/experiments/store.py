@@ -24,10 +24,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fusehash import bits, hashers, trust
+from fusehash import bits, trust
 from fusehash.errors import DataError, ModelFileError, warn
 from fusehash.evaluation import PROTOCOLS
 from fusehash.evaluation.protocols import ProtocolRows, StageName
+from fusehash.experiments.methods import file_stem, settings_of
 from fusehash.files import FileFormat, check_types, make_folder
 from fusehash.views import Floats
 
@@ -35,8 +36,6 @@ Arrays: TypeAlias = dict[str, NDArray[Any]]
 
 RUN_FILE = FileFormat("fusehash-run", 3, "run", checked_since=3)
 DATASET_FILE = FileFormat("fusehash-dataset", 3, "data set record", checked_since=3)
-# Constructor arguments that are not settings of the method: a run has fields for them, or they do not change codes.
-NOT_SETTINGS = ("n_bits", "random_state", "n_threads", "callback")
 # In files of format 1, AGSFH and FuseHash were one method with these defaults; preset "paper" was AGSFH.
 FORMAT_1_AGSFH: dict[str, Any] = {
     "ablation": None, "affinity_weight": 0.01, "anchors": "random", "approximation_weight": 0.01, "as_printed": False,
@@ -47,14 +46,6 @@ FORMAT_1_AGSFH: dict[str, Any] = {
     "preset": None, "rank": "auto", "regression_weight": 300.0, "ridge": "auto", "smoothness": 10.0,
     "spectral_power": "auto", "spectrum_rows": 50000, "tol": 1e-05, "view_weights": "auto",
 }  # fmt: skip
-
-
-@cache
-def _settings_of(method: str) -> tuple[dict[str, Any], bool]:
-    """The default settings of a method, and whether its codes can depend on the seed."""
-    cls = hashers.get(method)
-    defaults = {name: value for name, value in cls().get_params(deep=False).items() if name not in NOT_SETTINGS}
-    return defaults, cls.seeded is not False
 
 
 @dataclass(frozen=True)
@@ -80,7 +71,7 @@ class RunSettings:
 
         If nothing is random, all seeds are one run; except for "half", whose rows are drawn with the seed.
         """
-        defaults, _ = _settings_of(self.method)
+        defaults, _ = settings_of(self.method)
         return self._digest(self.method, {**defaults, **self.params})
 
     @property
@@ -88,7 +79,7 @@ class RunSettings:
         """The key of the same run in files of format 1."""
         if self.method not in ("agsfh", "fusehash"):
             return self.key
-        settings = {**_settings_of(self.method)[0], **self.params}
+        settings = {**settings_of(self.method)[0], **self.params}
         if self.method == "agsfh":
             settings["preset"] = "paper"
             settings["ridge"] = self.params.get("ridge", "auto")
@@ -99,11 +90,11 @@ class RunSettings:
         """As in fusehash-64bits-seed0-half-0a1b2c3d.safetensors."""
         seed = f"-seed{self.seed}" if self._depends_on_seed else ""
         half = "-half" if self.stage == "half" else ""
-        return f"{self.method}-{self.n_bits}bits{seed}{half}-{self.key[:8]}.safetensors"
+        return f"{file_stem(self.method)}-{self.n_bits}bits{seed}{half}-{self.key[:8]}.safetensors"
 
     @property
     def _depends_on_seed(self) -> bool:
-        return self.stage == "half" or _settings_of(self.method)[1]
+        return self.stage == "half" or settings_of(self.method)[1]
 
     def _digest(self, method: str, params: dict[str, Any]) -> str:
         content = {**asdict(self), "method": method, "params": params}

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from fusehash import hashers
 from fusehash.errors import ParameterError
 from fusehash.evaluation import METRICS, PROTOCOLS, Score
 from fusehash.experiments import significance
+from fusehash.experiments.methods import kind_of_method
 from fusehash.experiments.metrics import Direction, Results
 from fusehash.experiments.significance import Mark
 from fusehash.experiments.spec import PAPER_TABLES, Series, Spec
@@ -173,7 +173,7 @@ def kind_of(series: Series) -> MethodKind:
     """How a method is drawn and named."""
     if series.method in OURS:
         return "ours"
-    kind = hashers.info(series.method).kind
+    kind = kind_of_method(series.method)
     return "method" if kind == "unsupervised" else kind
 
 
@@ -194,7 +194,7 @@ def map_table(results: Results, protocol: str, lines: Sequence[Series] | None = 
         for line in lines:
             values = {b: () if (score := scores[b][line.label]) is None else score.values for b in bits}
             rows.append(_row(spec, line, values, printed, {b: marks[b].get(line.label, "") for b in bits}))
-        for name, numbers in printed.items() if whole else ():
+        for name, numbers in printed.items() if whole and not spec.chosen else ():
             if name not in listed and not numbers.keys().isdisjoint(bits):
                 rows.append(TableRow(name, "method", tuple(Cell(printed=numbers.get(b)) for b in bits)))
         blocks.append(TableBlock(arrow(direction), tuple(rows)))

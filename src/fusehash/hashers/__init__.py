@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fusehash.errors import ModelFileError, ParameterError
-from fusehash.hashers.catalogue import METHODS, OURS, Kind, MethodInfo, catalogue, info
+from fusehash.hashers.catalogue import METHODS, OURS, Kind, MethodInfo, allow, catalogue, class_of, info, method_names
 
 if TYPE_CHECKING:
     from fusehash.hashers.base import CrossModalHasher
 
 _CLASSES = {entry.class_name: entry for entry in METHODS.values()}
-__all__ = ["MethodInfo", "catalogue", "get", "info", "load", "make", "names"]
+__all__ = ["MethodInfo", "allow", "catalogue", "get", "info", "load", "make", "names"]
 __all__.extend(_CLASSES)
 
 
@@ -47,7 +47,7 @@ def names(kind: Kind | None = None) -> list[str]:
     >>> hashers.names("control")
     ['regression', 'random']
     """
-    return [entry.name for entry in catalogue(kind)]
+    return method_names() if kind is None else [entry.name for entry in catalogue(kind)]
 
 
 def get(name: str) -> type[CrossModalHasher]:
@@ -127,9 +127,10 @@ def load(path: str | Path) -> CrossModalHasher:
         method = content["method"]
         if version == 1 and method == "agsfh" and content["params"]["preset"] is None:
             method = "fusehash"  # format 1 had one class for both; `preset` said which
-        if method not in METHODS:
-            raise ModelFileError(f"'{path}' holds the method {method!r}, which this fusehash does not know.")
-        cls, params = get(method), content["params"]
+        cls, params = class_of(method), content["params"]
+        if cls is None:
+            problem = "which neither this fusehash nor an installed package knows"
+            raise ModelFileError(f"'{path}' holds the method {method!r}, {problem}.")
         if version == 1 and method in OURS:
             params = {name: params[name] for name in cls._get_param_names() if params.get(name, "auto") != "auto"}
         model = cls(**params)

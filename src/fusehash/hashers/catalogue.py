@@ -1,15 +1,21 @@
 """Every method in one list: what it is, where it comes from, and how sure we are that this is it.
 
-Nothing is imported to read the list; a class is imported when it is asked for.
+Nothing is imported to read the list of names; a class is imported when it is asked for. Methods of other packages:
+
+    installed    a package names its classes in the entry points of the group "fusehash.hashers"
+    allowed      `allow("my_package:MyHasher")`, which only a user calls, never data
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from fusehash.errors import ParameterError
+from fusehash.errors import DataError, FusehashError, ParameterError, warn
 
 if TYPE_CHECKING:
     from fusehash.hashers.base import CrossModalHasher
@@ -29,13 +35,17 @@ class MethodInfo:
     kind: Kind
     year: int
     reference: str
-    basis: str  # how sure we are: "author code known", "textbook", "reconstructed from text" or "this project"
+    basis: str  # how sure we are: "author code known", "textbook", "reconstructed from text" or "this project";
+    # for a method of another package the name of the package
     package: str  # where it is; in a folder of methods, the module has the name of the method
     class_name: str
+    version: str = ""  # of another package
 
     @property
     def module(self) -> str:
         """The full name of its module."""
+        if self.package not in _FOLDERS:
+            return self.package
         return f"fusehash.hashers.{self.package}" + (f".{self.name}" if self.package in (_B, _R) else "")
 
     def load(self) -> type[CrossModalHasher]:
@@ -47,6 +57,10 @@ class MethodInfo:
 _CODE, _TEXTBOOK, _TEXT, _OURS = "author code known", "textbook", "reconstructed from text", "this project"
 _U, _S, _C = KINDS
 _B, _R, _K = "baselines", "reconstructed", "controls"
+_FOLDERS = (*OURS, _B, _R, _K)
+GROUP = "fusehash.hashers"  # of entry points
+_ADDRESS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+_allowed: dict[str, MethodInfo] = {}
 
 METHODS: dict[str, MethodInfo] = {
     entry[0]: MethodInfo(*entry)
@@ -78,14 +92,98 @@ METHODS: dict[str, MethodInfo] = {
 
 
 def info(name: str) -> MethodInfo:
-    """What is known of one method."""
-    if name not in METHODS:
-        raise ParameterError("hashers", "name", f"one of {', '.join(map(repr, METHODS))}", name)
-    return METHODS[name]
+    """What is known of one method; the class is imported if it is of another package."""
+    entry = METHODS.get(name) or _allowed.get(name)
+    if entry is not None:
+        return entry
+    if name in installed():
+        return _of_entry_point(name)
+    expected = f"one of {', '.join(map(repr, method_names()))}"
+    raise ParameterError("hashers", "name", expected + ", or a class that you allow" * is_address(name), name)
 
 
 def catalogue(kind: Kind | None = None) -> list[MethodInfo]:
-    """Every method, or those of one kind."""
+    """Every method, or those of one kind; a method of another package that cannot be imported is left out."""
     if kind is not None and kind not in KINDS:
         raise ParameterError("hashers", "kind", f"one of {', '.join(map(repr, KINDS))}", kind)
-    return [entry for entry in METHODS.values() if kind in (None, entry.kind)]
+    entries = [*METHODS.values(), *_allowed.values()]
+    for name in installed():
+        try:
+            entries.append(_of_entry_point(name))
+        except FusehashError as error:
+            warn(str(error))
+    return [entry for entry in entries if kind in (None, entry.kind)]
+
+
+def method_names() -> list[str]:
+    """The names of all methods; nothing is imported."""
+    return [*METHODS, *_allowed, *installed()]
+
+
+@cache
+def installed() -> dict[str, EntryPoint]:
+    """The methods that other packages bring, by name; a name that fusehash has itself is left out."""
+    return {entry.name: entry for entry in entry_points(group=GROUP) if entry.name not in METHODS}
+
+
+def is_address(name: str) -> bool:
+    """Whether a name is of the form my_package.my_module:MyHasher."""
+    return _ADDRESS.fullmatch(name) is not None
+
+
+def allow(address: str) -> MethodInfo:
+    """Make the class my_package:MyHasher a method of this process, under that name.
+
+    This imports the package, which runs its code: call it with what the user has named, never with what data names.
+    """
+    if address not in _allowed:
+        package, _, class_name = address.partition(":")
+        if not is_address(address):
+            raise DataError(
+                f"A method of another package must be named as my_package:MyHasher. Got {address!r} instead."
+            )
+        try:
+            cls = getattr(import_module(package), class_name)
+        except Exception as error:  # whatever its code raises
+            raise _unusable(address, package, error) from error
+        _allowed[address] = _described(address, cls, package, "")
+    return _allowed[address]
+
+
+def class_of(method: str) -> type[CrossModalHasher] | None:
+    """The class whose attribute `method` a model file holds; None if there is none."""
+    if method in METHODS or method in installed():
+        return info(method).load()
+    return next((cls for entry in _allowed.values() if (cls := entry.load()).method == method), None)
+
+
+@cache
+def _of_entry_point(name: str) -> MethodInfo:
+    entry = installed()[name]
+    owner = entry.dist.name if entry.dist is not None else entry.module
+    try:
+        cls = entry.load()
+    except Exception as error:  # whatever its code raises
+        raise _unusable(name, owner, error) from error
+    return _described(name, cls, owner, entry.dist.version if entry.dist is not None else "")
+
+
+def _described(name: str, cls: object, owner: str, version: str) -> MethodInfo:
+    """A class of another package as an entry of the catalogue."""
+    from fusehash.hashers.base import CrossModalHasher
+
+    if not (isinstance(cls, type) and issubclass(cls, CrossModalHasher)):
+        raise DataError(f"The method {name!r} must be a class derived from fusehash's CrossModalHasher. Got {cls!r}.")
+    if not is_address(name) and cls.method != name:
+        raise DataError(
+            f"The class {cls.__name__} of {owner} must have the attribute method = {name!r}, the name that it is "
+            f"registered under. Got {cls.method!r} instead."
+        )
+    title, kind = str(getattr(cls, "title", cls.__name__)), "supervised" if cls.supervised else "unsupervised"
+    year, reference = int(getattr(cls, "year", 0)), str(getattr(cls, "reference", "") or cls.summary)
+    return MethodInfo(name, title, kind, year, reference, owner, cls.__module__, cls.__qualname__, version)  # type: ignore[arg-type]
+
+
+def _unusable(name: str, owner: str, error: Exception) -> DataError:
+    reason = " ".join(f"{type(error).__name__}: {error}".split())
+    return DataError(f"The method {name!r} of {owner} cannot be imported: {reason}")

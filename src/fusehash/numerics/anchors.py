@@ -54,24 +54,35 @@ class CenteredAnchors(NamedTuple):
 
     center: Array
     anchors: Array
+    squares: Array
 
     @classmethod
     def of(cls, T: Array, xp: Any) -> CenteredAnchors:
-        # Among the anchors, because a far origin costs digits; on their own entries, so that integers stay exact.
-        center = xp.sort(T[:15], axis=0)[len(T[:15]) // 2]
-        return cls(center, T - center)
+        center = center_of(T, xp)
+        T = T - center
+        return cls(center, T, dots(T, T))
+
+
+def center_of(T: Array, xp: Any) -> Array:
+    """A point among the anchors, since a far origin costs digits; of their entries, so that integers stay exact."""
+    return xp.sort(T[:15], axis=0)[len(T[:15]) // 2]
 
 
 def squared_distances(X: Array, T: Array, centered: CenteredAnchors | None = None) -> Array:
     """(n, P) squared Euclidean distances between the rows of X and of T, in their precision and on their device."""
     if isinstance(X, SparseRows):
         return X.squared_distances(T)
-    center, T = centered or CenteredAnchors.of(T, namespace(X))
+    if centered is None:
+        center = center_of(T, namespace(X))
+        T = T - center
+        squares = dots(T, T)
+    else:
+        center, T, squares = centered
     X = X - center
     D = X @ T.T
     D *= -2.0
     D += dots(X, X)[:, None]
-    D += dots(T, T)
+    D += squares
     return clip_at_zero(D)
 
 
@@ -227,21 +238,43 @@ def fused_anchor_graph(
     return sp.vstack([combine([graph(name, rows) for name in views]) for rows in views.blocks(size)], format="csr")
 
 
-def neighbor_graph(X: Array, anchors: Array, k: int, has_anchor: NDArray[np.bool_] | None = None) -> Array:
-    """Dense (n, P) anchor graph of a block of rows; anchors that are missing in this view get no edges."""
+def neighbor_graph(
+    X: Array,
+    anchors: Array,
+    k: int,
+    has_anchor: NDArray[np.bool_] | None = None,
+    centered: CenteredAnchors | None = None,
+) -> Array:
+    """Dense (n, P) anchor graph of a block of rows; anchors that are missing in this view get no edges.
+
+    `centered` is what `graph_anchors` gives, if the caller keeps it for many blocks.
+    """
     columns = None if has_anchor is None or has_anchor.all() else np.flatnonzero(has_anchor)
     like, dtype = (np.zeros(0), "float32") if isinstance(X, SparseRows) else (X, precision(X))
     if columns is not None and not len(columns):
         return zeros((len(X), len(anchors)), like, dtype)
-    points = anchors if columns is None else take_rows(anchors, columns)
-    if not isinstance(X, SparseRows):
-        # Single precision is enough on a GPU, because the weights are continuous.
+    if isinstance(X, SparseRows):
+        D = squared_distances(X, anchors if columns is None else take_rows(anchors, columns))
+    elif centered is not None:
+        D = squared_distances(cast(X, precision(centered.anchors)), anchors, centered)
+    else:
         exact = dtype if is_accelerated(X) else "float64"
-        X, points = cast(X, exact), cast(points, exact)
-    index, weights = nearest_weights(squared_distances(X, points), min(k, len(points)))
+        points = anchors if columns is None else take_rows(anchors, columns)
+        D = squared_distances(cast(X, exact), cast(points, exact))
+    index, weights = nearest_weights(D, min(k, D.shape[1]))
     if columns is not None:
         index = to_device_of(columns, like)[index]
     return put_rows((len(X), len(anchors)), index, cast(weights, dtype))
+
+
+def graph_anchors(anchors: Array, has_anchor: NDArray[np.bool_] | None = None) -> CenteredAnchors:
+    """The dense anchors that are present, for `neighbor_graph`.
+
+    In double precision but on a GPU, where single is enough because the weights are continuous.
+    """
+    points = anchors if has_anchor is None or has_anchor.all() else take_rows(anchors, np.flatnonzero(has_anchor))
+    exact = points if is_accelerated(points) else cast(points, "float64")
+    return CenteredAnchors.of(exact, namespace(exact))
 
 
 FUSIONS = ("mean", "hadamard")

@@ -204,7 +204,7 @@ class FeatureMap:
             return cls(preparation, take_rows(prepared, []), 0.0)
         count = min(n_anchors, len(prepared))
         anchors = take_rows(prepared, np.sort(rng.choice(len(prepared), count, replace=False)))
-        if isinstance(anchors, np.ndarray):
+        if isinstance(anchors, np.ndarray) and 2 * len(np.unique(anchors.sum(axis=1))) < len(anchors):
             different = np.sort(np.unique(anchors, axis=0, return_index=True)[1])
             # Of few different rows, repeated anchors would be the same column again and again.
             anchors = anchors[different] if 2 * len(different) < len(anchors) else anchors

@@ -123,19 +123,23 @@ def _is_top(G: Floats, w: Floats, V: Floats, slack: float) -> bool:
     return True
 
 
-def leading_eigenpairs(G: Array, r: int, *, n_rounds: int = 3, degree: int = 8) -> tuple[Array, Array]:
+def leading_eigenpairs(
+    G: Array, r: int, *, start: Array | None = None, n_rounds: int = 3, degree: int = 8
+) -> tuple[Array, Array]:
     """Nearly the r largest eigenpairs (descending) of a positive semi-definite matrix, much faster than exactly.
 
     Subspace iteration with a Chebyshev filter (Zhou and Saad 2007): the polynomial is small below the least Ritz value
     of a slightly larger block and grows fast above it, so that only the last pairs may be inaccurate. If the spectrum
     falls too steeply for single precision, it is run in double; if that is not enough, the dense solver is used.
+    From a `start` (eigenvectors of a similar matrix) one round is enough.
     """
     n, block = len(G), r + max(16, r // 8)
     if n < 5 * block:
         return top_eigenpairs(G, r)
     xp = namespace(G)
+    start = start if start is not None and len(start) == n else None
     for dtype in ("float32", "float64"):
-        V = _filtered(G, block, dtype, n_rounds, degree)
+        V = _filtered(G, block, dtype, n_rounds if start is None else 1, degree, start)
         if V is None:
             continue
         # The last step in double precision separates eigenvectors of nearly equal eigenvalues as far as possible.
@@ -148,12 +152,14 @@ def leading_eigenpairs(G: Array, r: int, *, n_rounds: int = 3, degree: int = 8) 
     return top_eigenpairs(G, r)
 
 
-def _filtered(G: Array, block: int, dtype: str, n_rounds: int, degree: int) -> Array | None:
+def _filtered(G: Array, block: int, dtype: str, n_rounds: int, degree: int, start: Array | None) -> Array | None:
     """A basis near the top of the spectrum; None where the filter leaves the range of `dtype`."""
     xp = namespace(G)
     matrix = cast(G, dtype)
-    first = np.random.default_rng(0).standard_normal((len(G), block)).astype(np.float32)
-    V = xp.linalg.qr(cast(to_device_of(first, G), dtype))[0]
+    first = cast(to_device_of(np.random.default_rng(0).standard_normal((len(G), block)).astype(np.float32), G), dtype)
+    if start is not None:
+        first[:, : start.shape[1]] = cast(start, dtype)[:, :block] * float(np.sqrt(len(G)))
+    V = xp.linalg.qr(first)[0]
     for _ in range(n_rounds):
         image = matrix @ V
         w = np.linalg.eigvalsh(host(V.T @ image))

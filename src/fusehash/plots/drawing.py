@@ -256,13 +256,22 @@ def label_axes(axes: Any, title: str, x_label: str, y_label: str = "") -> None:
 def _scale_axes(axes: Any, ticks: Sequence[float], x_scale: Scale, y_scale: Scale) -> None:
     if x_scale in ("log", "log2"):
         axes.set_xscale("log", base=2 if x_scale == "log2" else 10)
+        _label_logs(axes.xaxis)
     if x_scale in ("ordinal", "log2") and ticks:
         axes.set_xticks(range(len(ticks)) if x_scale == "ordinal" else ticks, [_short(tick) for tick in ticks])
         axes.minorticks_off()
     if y_scale == "log":
         axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        _label_logs(axes.yaxis)
     axes.margins(x=0.02)
+
+
+def _label_logs(axis: Any) -> None:
+    """Plain numbers at the powers of ten, and between them only where there are few powers."""
+    axis.set_major_formatter(lambda value, _: _short(value))
+    low, high = axis.get_view_interval()
+    few = low > 0 and math.log10(high / low) < 2.0
+    axis.set_minor_formatter(lambda value, _: f"{value:g}" if few and f"{value:e}"[0] in "25" else "")
 
 
 def _short(value: float) -> str:

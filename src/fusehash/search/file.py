@@ -191,18 +191,21 @@ def _load(connection: Connection, state: FileState) -> CodeRows:
     (size,) = connection.execute("SELECT coalesce(sum(length(ids)), 0) / 8 FROM block").fetchone()
     if size != state.count:
         raise DamageError("codes are missing from it")
-    rows = CodeRows(state.n_bits // 8, size, size + size // 64)
-    filled, digest = 0, 0
-    for _, checksum, ids, codes in _read_blocks(connection, state, "ORDER BY first_id"):
-        end = filled + len(ids)
-        if end > len(rows):
-            raise DamageError("it holds more codes than it should")
-        rows.ids[filled:end], rows.codes[filled:end] = ids, codes
-        filled, digest = end, (digest + checksum) & _DIGEST
-    if filled != len(rows) or digest != state.digest:
+    digest = 0
+
+    def blocks() -> Iterator[tuple[Ids, Codes]]:
+        nonlocal digest
+        for _, checksum, ids, codes in _read_blocks(connection, state, "ORDER BY first_id"):
+            digest = (digest + checksum) & _DIGEST
+            yield ids, codes
+
+    try:
+        rows = CodeRows.gathered(state.n_bits // 8, size, blocks(), size + size // 64)
+    except ValueError as error:
+        raise DamageError("codes are missing from it") from error
+    if digest != state.digest:
         raise DamageError("codes are missing from it")
-    rows = rows.sorted()
-    if np.any(rows.ids[1:] == rows.ids[:-1]):
+    if rows.first_id is None and np.any(rows.ids[1:] == rows.ids[:-1]):
         raise DamageError("an id occurs twice in it")
     return rows
 
@@ -216,10 +219,10 @@ def _catch_up(connection: Connection, state: FileState, rows: CodeRows, revision
     for checksum, blob in connection.execute("SELECT checksum, ids FROM removal WHERE generation > ?", (revision,)):
         if not isinstance(blob, bytes) or len(blob) % 8 or zlib.crc32(blob) != checksum:
             raise DamageError("a removal is damaged")
-        here, positions = find(rows.ids, np.frombuffer(blob, "<i8").astype(np.int64))
+        here, positions = rows.find(np.frombuffer(blob, "<i8").astype(np.int64))
         rows = rows.without(positions[here]) if here.any() else rows
     for _, _, ids, codes in _read_blocks(connection, state, f"WHERE generation > {revision} ORDER BY first_id"):
-        here, positions = find(rows.ids, ids)
+        here, positions = rows.find(ids)
         if here.any() and np.any(rows.codes[positions[here]] != codes[here]):
             rows = rows.with_codes(positions[here], codes[here])
         rows = rows.with_added(ids[~here], codes[~here]) if not here.all() else rows

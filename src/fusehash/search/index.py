@@ -19,7 +19,7 @@ from fusehash.parameters import integer, multiple_of, optional
 from fusehash.search import engines
 from fusehash.search.engines.scan import warm_up
 from fusehash.search.file import FileStore
-from fusehash.search.rows import NO_IDS, Ids, InRange, Nearest, check_different, check_ids
+from fusehash.search.rows import NO_IDS, Distances, Ids, InRange, Nearest, check_different, check_ids
 from fusehash.search.servers import address as server
 from fusehash.search.store import MemoryStore, Store
 
@@ -319,6 +319,60 @@ class HammingIndex:
         queries = check_codes(codes, self.n_bits, what="Query codes")
         radius = int(_RADIUS.check("HammingIndex.range_search", "radius", radius))
         return self._store.range_search(queries, radius, _check_allowed(allowed), self._checked_threads(threads))
+
+    def pairs(self, radius: int, *, threads: int | None = None) -> Iterator[tuple[Ids, Ids, Distances]]:
+        """Iterate over all pairs of codes at most `radius` apart, as they were when the iteration began.
+
+        Exact, without comparing all codes with each other: see `fusehash.search.near`. Pairs come while the search goes
+        on, and are not kept, so there may be more than fit into memory.
+
+        Parameters
+        ----------
+        radius : int
+            Largest Hamming distance.
+        threads : int, optional
+            Threads for this search.
+
+        Returns
+        -------
+        blocks : iterator of (ids, other_ids, distances)
+            Every pair once, the lower id first; blocks of pairs in no particular order.
+
+        Examples
+        --------
+        >>> index = HammingIndex(n_bits=8)
+        >>> index.add(np.array([[0], [255], [1]], np.uint8), ids=[10, 20, 30])
+        array([10, 20, 30])
+        >>> for ids, other_ids, distances in index.pairs(radius=1):
+        ...     print(ids, other_ids, distances)
+        [10] [30] [1]
+        """
+        from fusehash.search.near import near_pairs
+
+        radius = int(_RADIUS.check("HammingIndex.pairs", "radius", radius))
+        threads = self._checked_threads(threads)
+        rows = self._store.rows()
+        blocks = near_pairs(rows.codes, radius, threads)
+        return ((rows.ids_at(first), rows.ids_at(second), distances) for first, second, distances in blocks)
+
+    def groups(self, radius: int, *, threads: int | None = None) -> list[Ids]:
+        """Return the connected groups of near codes: a chain of pairs within `radius` leads from each to each.
+
+        Parameters
+        ----------
+        radius, threads
+            As in `pairs`.
+
+        Returns
+        -------
+        groups : list of int64 arrays
+            The ids of every group of two or more, ascending; the largest group first, then by lowest id.
+        """
+        from fusehash.search.near import near_groups
+
+        radius = int(_RADIUS.check("HammingIndex.groups", "radius", radius))
+        rows = self._store.rows()
+        return [rows.ids_at(group) for group in near_groups(rows.codes, radius, self._checked_threads(threads))]
 
     def compact(self) -> None:
         """Return unused memory and, in a file or on a server, the space that removals have left."""

@@ -2,11 +2,13 @@
 
 A `CodeRows` never changes once a search may use it: adding and removing return a new one. Appending (new ids above all
 others) writes into spare room past the end, which no earlier `CodeRows` sees. The room is 1/64 of the size: a million
-codes of 64 bits take 16 MB and at most 2 % more. Membership is a binary search; there is no dictionary.
+codes of 64 bits take 8 MB and at most 2 % more. Ids without gaps (0, 1, 2, ...) are not stored; others take 8 bytes per
+code. Membership is a binary search; there is no dictionary.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -28,36 +30,107 @@ NO_IDS: Ids = np.empty(0, np.int64)
 HIGHEST = int(np.iinfo(np.int64).max)
 
 
+class Changes:
+    """The ids that successive `CodeRows` added or gave another code, so that tables over earlier rows can follow.
+
+    If more was noted than following would be worth, it `is_over`, and tables must be built again.
+    """
+
+    def __init__(self) -> None:
+        self.ids: list[Ids] = []  # one entry per change; `CodeRows.n_changes` says how many have happened
+        self.is_over = False
+        self._noted = 0
+
+    def note(self, number: int, ids: Ids, n_rows: int) -> None:
+        """Note change `number`. Later ones that were noted before were not committed."""
+        self.ids[number:] = [ids]
+        self._noted += len(ids) + 16  # about the memory of an array
+        if self._noted > 4 * n_rows + (1 << 20):
+            self.ids, self.is_over = [], True
+
+
 class CodeRows:
     """`ids`, ascending and without repetition, and one row of `codes` for each."""
 
-    __slots__ = ("__weakref__", "_codes", "_ids", "codes", "ids")
+    __slots__ = ("__weakref__", "_codes", "_first_id", "_stored_ids", "changes", "codes", "n_changes")
 
-    def __init__(self, n_bytes: int, size: int = 0, capacity: int = 0) -> None:
+    def __init__(self, n_bytes: int, size: int = 0, capacity: int = 0, *, first_id: int | None = None) -> None:
+        """Room for rows; ids count up from `first_id`, or are stored if it is None and there are any."""
         capacity = max(size, capacity)
-        self._ids = np.empty(capacity, np.int64)
         raw = np.empty(capacity * n_bytes + 64, np.uint8)
         skip = -raw.ctypes.data % 64  # on a boundary of 64 bytes no vector straddles two cache lines
         self._codes = raw[skip : skip + capacity * n_bytes].reshape(capacity, n_bytes)
-        self.ids: Ids = self._ids[:size]
+        self._stored_ids: Ids | None = np.empty(capacity, np.int64) if size and first_id is None else None
+        self._first_id = first_id or 0
         self.codes: Codes = self._codes[:size]
+        self.changes: Changes | None = None
+        self.n_changes = 0
 
     @classmethod
     def numbered(cls, codes: Codes) -> CodeRows:
         """Codes under the ids 0, 1, 2, ..."""
-        return cls(codes.shape[1]).with_added(np.arange(len(codes)), codes)
+        rows = cls(codes.shape[1], len(codes), first_id=0)
+        rows.codes[:] = codes
+        return rows
+
+    @classmethod
+    def gathered(cls, n_bytes: int, size: int, blocks: Iterable[tuple[Ids, Codes]], capacity: int = 0) -> CodeRows:
+        """Rows from blocks, each in order of id; there must be `size` of them.
+
+        Raises ValueError if there are more or fewer.
+        """
+        rows, filled = cls(n_bytes, size, capacity, first_id=0), 0
+        for ids, codes in blocks:
+            end = filled + len(ids)
+            if end > size:
+                raise ValueError("there are more rows than expected")
+            rows._put_ids(filled, ids)
+            rows.codes[filled:end], filled = codes, end
+        if filled != size:
+            raise ValueError("there are fewer rows than expected")
+        return rows._sorted()
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self.codes)
 
     @property
     def nbytes(self) -> int:
         """Bytes in memory, spare room included."""
-        return self._ids.nbytes + self._codes.nbytes
+        return self._codes.nbytes + (0 if self._stored_ids is None else self._stored_ids.nbytes)
+
+    @property
+    def ids(self) -> Ids:
+        """All ids; made when asked for if they are not stored."""
+        return self.ids_between(0, len(self))
+
+    @property
+    def first_id(self) -> int | None:
+        """The first id if all of them count up from it, else None."""
+        return self._first_id if self._stored_ids is None else None
+
+    def ids_between(self, start: int, stop: int) -> Ids:
+        """The ids of some consecutive rows."""
+        if self._stored_ids is None:
+            stop = min(stop, len(self))
+            return np.arange(self._first_id + start, self._first_id + max(start, stop), dtype=np.int64)
+        return self._stored_ids[: len(self)][start:stop]
+
+    def ids_at(self, positions: NDArray[Any]) -> Ids:
+        """The ids of the rows at some positions."""
+        return positions + self._first_id if self._stored_ids is None else self._stored_ids[positions]
+
+    def find(self, ids: Ids) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
+        """Whether each id is here, and its position (or the position at which it would be)."""
+        if self._stored_ids is not None:
+            return find(self._stored_ids[: len(self)], ids)
+        last_id = self._first_id + len(self) - 1
+        here = (ids >= self._first_id) & (ids <= last_id)
+        # Clipped before the subtraction, which could overflow.
+        return here, (np.clip(ids, self._first_id, last_id + 1) - self._first_id).astype(np.intp, copy=False)
 
     def positions(self, ids: Ids) -> NDArray[np.intp]:
         """Positions of ids, all of which must be here."""
-        here, positions = find(self.ids, ids)
+        here, positions = self.find(ids)
         check_here(ids, here)
         return positions
 
@@ -67,7 +140,7 @@ class CodeRows:
             return None
         if allowed.dtype == bool:
             return selected(allowed, len(self))
-        here, positions = find(self.ids, allowed)
+        here, positions = self.find(allowed)
         return positions[here].astype(np.int64, copy=False)
 
     def with_added(self, ids: Ids, codes: Codes) -> CodeRows:
@@ -76,55 +149,88 @@ class CodeRows:
         Call it at most once per object: the results of two calls would share the spare room.
         """
         size, total = len(self), len(self) + len(ids)
-        if size and len(ids) and ids[0] < self.ids[-1]:
-            added = CodeRows(codes.shape[1], total, total)
-            positions = np.searchsorted(self.ids, ids) + np.arange(len(ids))
+        if not len(ids):
+            return self
+        if size and ids[0] < self.ids_between(size - 1, size)[0]:
+            positions = self.find(ids)[1] + np.arange(len(ids))
             is_old = np.ones(total, bool)
             is_old[positions] = False
-            for target, old, new in ((added.ids, self.ids, ids), (added.codes, self.codes, codes)):
-                target[positions] = new
-                target[is_old] = old
-            return added
+            added = CodeRows(codes.shape[1], total, first_id=0)
+            added.codes[positions], added.codes[is_old] = codes, self.codes
+            all_ids = np.empty(total, np.int64)
+            all_ids[positions], all_ids[is_old] = ids, self.ids
+            added._put_ids(0, all_ids)
+            return added._after(self, ids)
         added = CodeRows.__new__(CodeRows)
-        added._ids, added._codes = self._ids, self._codes
-        if total > len(self._ids):
-            larger = CodeRows(codes.shape[1], 0, total + total // 64 if size else total)
-            added._ids, added._codes = larger._ids, larger._codes
-            added._ids[:size], added._codes[:size] = self.ids, self.codes
-        added._ids[size:total], added._codes[size:total] = ids, codes
-        added.ids, added.codes = added._ids[:total], added._codes[:total]
-        return added
+        added._codes, added._stored_ids, added._first_id = self._codes, self._stored_ids, self._first_id
+        if total > len(self._codes):
+            added._codes = CodeRows(codes.shape[1], 0, total + total // 64 if size else total)._codes
+            added._codes[:size] = self.codes
+        added._codes[size:total] = codes
+        added.codes = added._codes[:total]
+        added._put_ids(size, ids)
+        return added._after(self, ids)
 
     def without(self, positions: NDArray[np.intp]) -> CodeRows:
         """These rows except the ones at `positions`."""
         keep = np.ones(len(self), bool)
         keep[positions] = False
-        rest = CodeRows(self.codes.shape[1], int(np.count_nonzero(keep)))
-        np.compress(keep, self.ids, out=rest.ids)
+        rest = CodeRows(self.codes.shape[1], int(np.count_nonzero(keep)), first_id=0)
         np.compress(keep, self.codes, axis=0, out=rest.codes)
-        return rest
+        rest._put_ids(0, self.ids_at(np.flatnonzero(keep)))
+        return rest._after(self, NO_IDS)
 
     def with_codes(self, positions: NDArray[np.intp], codes: Codes) -> CodeRows:
         """These rows with other codes at `positions`."""
         changed = self.trimmed()
         changed.codes[positions] = codes
-        return changed
+        return changed._after(self, self.ids_at(positions))
 
     def trimmed(self) -> CodeRows:
         """A copy without spare room."""
-        copy = CodeRows(self.codes.shape[1], len(self))
-        copy.ids[:], copy.codes[:] = self.ids, self.codes
-        return copy
+        copy = CodeRows(self.codes.shape[1], len(self), first_id=self._first_id)
+        copy.codes[:] = self.codes
+        if self._stored_ids is not None:
+            copy._stored_ids = self.ids.copy()
+        return copy._after(self, NO_IDS)
 
-    def sorted(self) -> CodeRows:
+    def _put_ids(self, start: int, ids: Ids) -> None:
+        """Set the ids of the rows from `start` on, the last ones so far; store them only if there are gaps."""
+        if self._stored_ids is None and len(ids):
+            first = self._first_id if start else int(ids[0])
+            ascend = int(ids[-1]) - int(ids[0]) == len(ids) - 1 and bool(np.all(ids[1:] > ids[:-1]))
+            if ascend and int(ids[0]) == first + start:
+                self._first_id = first
+                return
+            self._stored_ids = np.empty(len(self._codes), np.int64)
+            self._stored_ids[:start] = np.arange(first, first + start)
+        if self._stored_ids is not None:
+            if start + len(ids) > len(self._stored_ids):
+                larger = np.empty(len(self._codes), np.int64)
+                larger[:start] = self._stored_ids[:start]
+                self._stored_ids = larger
+            self._stored_ids[start : start + len(ids)] = ids
+
+    def _sorted(self) -> CodeRows:
         """The same rows in order of id; a copy if they are not."""
-        if np.all(self.ids[1:] > self.ids[:-1]):
+        if self._stored_ids is None or np.all(self.ids[1:] > self.ids[:-1]):
             return self
         order = np.argsort(self.ids, kind="stable")
-        copy = CodeRows(self.codes.shape[1], len(self))
-        np.take(self.ids, order, out=copy.ids)
+        copy = CodeRows(self.codes.shape[1], len(self), first_id=0)
         np.take(self.codes, order, axis=0, out=copy.codes)
+        copy._put_ids(0, self.ids[order])
         return copy
+
+    def _after(self, before: CodeRows, changed: Ids) -> CodeRows:
+        """Note what changed since `before`, if somebody keeps tables over it."""
+        self.changes, self.n_changes = before.changes, before.n_changes
+        if self.changes is not None:
+            if self.changes.is_over:
+                self.changes = None
+                return self
+            self.changes.note(before.n_changes, changed, len(self))
+            self.n_changes += 1
+        return self
 
 
 @dataclass(frozen=True)
@@ -142,9 +248,9 @@ class Edit:
     def apply(self, rows: CodeRows) -> CodeRows:
         """The rows after the change; ids to remove must be there, ids to add must not."""
         if self.replaces:
-            return rows.with_codes(find(rows.ids, self.removed)[1], self.codes)
+            return rows.with_codes(rows.find(self.removed)[1], self.codes)
         if len(self.removed):
-            return rows.without(find(rows.ids, self.removed)[1])
+            return rows.without(rows.find(self.removed)[1])
         return rows.with_added(self.ids, self.codes) if len(self.ids) else rows
 
     def last_id(self, before: int) -> int:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from fusehash.bits import Codes
 from fusehash.forks import new_lock
 from fusehash.search.engines import Engine
-from fusehash.search.rows import NO_IDS, Allowed, CodeRows, Edit, Ids, InRange, Nearest, check_new, count_on, find
+from fusehash.search.rows import NO_IDS, Allowed, CodeRows, Edit, Ids, InRange, Nearest, check_new, count_on
 
 
 class Store(Protocol):
@@ -37,6 +37,7 @@ class Store(Protocol):
     def ids(self) -> Ids: ...  # all of them, ascending
     def here(self, ids: Ids) -> NDArray[Any]: ...  # whether each id is in the index
     def get(self, ids: Ids) -> Codes: ...
+    def rows(self) -> CodeRows: ...  # all of them in memory, as they are now
     def blocks(self, size: int) -> Iterator[tuple[Ids, Codes]]: ...  # in order of id, as they are now
     def add(self, ids: Ids | None, codes: Codes) -> Ids: ...  # at least one; without ids, count on from the highest
     def remove(self, ids: Ids) -> None: ...  # at least one
@@ -66,15 +67,20 @@ class MemoryStore:
         return self._current().ids
 
     def here(self, ids: Ids) -> NDArray[Any]:
-        return find(self._current().ids, ids)[0]
+        return self._current().find(ids)[0]
 
     def get(self, ids: Ids) -> Codes:
         rows = self._current()
         return rows.codes[rows.positions(ids)]
 
+    def rows(self) -> CodeRows:
+        return self._current()
+
     def blocks(self, size: int) -> Iterator[tuple[Ids, Codes]]:
         rows = self._current()
-        return ((rows.ids[i : i + size].copy(), rows.codes[i : i + size].copy()) for i in range(0, len(rows), size))
+        return (
+            (rows.ids_between(i, i + size).copy(), rows.codes[i : i + size].copy()) for i in range(0, len(rows), size)
+        )
 
     def add(self, ids: Ids | None, codes: Codes) -> Ids:
         def plan(rows: CodeRows, last_id: int) -> Edit:
@@ -82,17 +88,17 @@ class MemoryStore:
                 return Edit(NO_IDS, count_on(last_id, len(codes)), codes)
             order = np.argsort(ids, kind="stable")
             new = ids[order]
-            check_new(new[find(rows.ids, new)[0]])
+            check_new(new[rows.find(new)[0]])
             return Edit(NO_IDS, new, codes[order])
 
         edit = self._change(plan)
         return edit.ids if ids is None else ids
 
     def remove(self, ids: Ids) -> None:
-        self._change(lambda rows, last_id: Edit(rows.ids[rows.positions(ids)], NO_IDS, rows.codes[:0]))
+        self._change(lambda rows, last_id: Edit(rows.ids_at(rows.positions(ids)), NO_IDS, rows.codes[:0]))
 
     def replace(self, ids: Ids, codes: Codes) -> None:
-        self._change(lambda rows, last_id: Edit(rows.ids[rows.positions(ids)], ids, codes))
+        self._change(lambda rows, last_id: Edit(rows.ids_at(rows.positions(ids)), ids, codes))
 
     def search(self, queries: Codes, k: int, allowed: Allowed, threads: int | None) -> Nearest:
         rows = self._current()
@@ -101,7 +107,7 @@ class MemoryStore:
         if not k or not len(queries):
             return np.empty((len(queries), k), np.int32), np.empty((len(queries), k), np.int64)
         distances, nearest = self.engine.search(rows, queries, k, positions, threads)
-        return distances, rows.ids[nearest]
+        return distances, rows.ids_at(nearest)
 
     def range_search(self, queries: Codes, radius: int, allowed: Allowed, threads: int | None) -> InRange:
         rows = self._current()
@@ -109,7 +115,7 @@ class MemoryStore:
         if not len(queries) or not len(rows) or (positions is not None and not len(positions)):
             return np.zeros(len(queries) + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.int64)
         offsets, distances, near = self.engine.range_search(rows, queries, radius, positions, threads)
-        return offsets, distances, rows.ids[near]
+        return offsets, distances, rows.ids_at(near)
 
     def compact(self) -> None:
         with self._lock:

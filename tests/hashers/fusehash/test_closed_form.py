@@ -12,8 +12,9 @@ from scipy.linalg import sqrtm
 
 from fusehash import bits
 from fusehash.hashers.fusehash import closed_form as steps
-from fusehash.hashers.fusehash.closed_form import InMemory, learn_means, moments, solve, spectrum
+from fusehash.hashers.fusehash.closed_form import InMemory, learn_means, moments, solve
 from fusehash.hashers.fusehash.fitted import Choices, GraphMap, RowMaps
+from fusehash.hashers.fusehash.spectrum import FeatureGram, spectrum
 from fusehash.hashers.fusehash.tuning import NearItems
 from fusehash.numerics.anchors import FUSIONS, fuse, neighbor_graph
 from fusehash.numerics.features import FeatureMap, Preparation
@@ -48,7 +49,11 @@ def test_spectrum_equals_the_dense_formula(monkeypatch, block_rows: int, weights
     data = RowPasses(PairedViews(arrays))
     centered = row_maps(data, arrays, maps, rows, choices)
     sums = data.total(partial(moments, centered), block_rows)[1]
-    embedding, w = spectrum(sums, centered, choices, 8)
+    gram = FeatureGram(sums["FF"], centered.spans)
+    found = spectrum(sums, gram, choices, 8)
+    embedding, w = found.embedding("float32"), found.eigenvalues
+    again = spectrum(sums, gram, choices, 8, start=found.vectors)
+    assert np.allclose(again.on_features, found.on_features, atol=1e-5)
     # M = sum_m a_m Q_m Q_m' + mu (centered S L^-1/2)(...)', written out with dense N x N matrices
     n = 120
     M = np.zeros((n, n))

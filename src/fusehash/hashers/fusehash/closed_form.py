@@ -32,9 +32,10 @@ from fusehash import bits
 from fusehash.errors import DataError
 from fusehash.hashers.fusehash.fitted import Arrays, Choices, Embedding, Fitted, GraphMap, RowMaps
 from fusehash.hashers.fusehash.nested import nested_rotations
-from fusehash.numerics.arrays import Array, cast, host, is_accelerated, namespace, precision, zeros
+from fusehash.hashers.fusehash.spectrum import FeatureGram, spectrum, usual_graph_weight
+from fusehash.numerics.arrays import Array, cast, is_accelerated, namespace, precision
 from fusehash.numerics.features import FeatureMap, Preparation, canonical
-from fusehash.numerics.linalg import leading_eigenpairs, ridge_solver, solve_ridge, whitening
+from fusehash.numerics.linalg import ridge_solver, solve_ridge
 from fusehash.numerics.rotation import soft_signs
 from fusehash.parameters import Progress
 from fusehash.streams.row_passes import Block, RowPasses, RowSums, concat
@@ -145,14 +146,6 @@ def some_blocks(data: Passes) -> list[slice]:
     return blocks[:: max(len(blocks) // count, 1)][:count]
 
 
-def usual_graph_weight(n_rows: int) -> float:
-    """The weight mu that was best on average: 2 for small data, 1 from 6,000 rows on (docs/study.md).
-
-    With more rows, the views alone determine better what belongs together.
-    """
-    return float(np.clip(np.sqrt(6000.0 / n_rows), 1.0, 2.0))
-
-
 def learn_graph(
     data: RowPasses, preparations: Preparations, choices: Choices, n_anchors: int, n_neighbors: int, rng: Rng
 ) -> GraphMap | None:
@@ -195,36 +188,6 @@ def exact(F: Array) -> Array:
     return cast(F, "float64") if is_accelerated(F) else F
 
 
-def spectrum(sums: RowSums, maps: RowMaps, choices: Choices, rank: int) -> tuple[Embedding, Array]:
-    """Top r eigenpairs of Z'Z, as the map from centered features and graph rows to Y, and w."""
-    FF, F_sum, S_sum, xp, spans = sums["FF"], sums["F"], sums["S"], namespace(sums["FF"]), maps.spans
-    N, D, P = sums["count"], len(F_sum), len(S_sum)
-    view_weights = choices.view_weights or (1.0,) * len(spans)
-    root_a = {name: float(np.sqrt(a)) for name, a in zip(spans, view_weights, strict=True)}
-    T = {name: whitening(FF[span, span], choices.ridge) for name, span in spans.items()}
-    G = zeros((D + P, D + P), FF)  # Z'Z
-    for a, left in spans.items():
-        for b, right in spans.items():
-            G[left, right] = root_a[a] * root_a[b] * (T[a].T @ FF[left, right] @ T[b])
-    if P:
-        mu = usual_graph_weight(N) * choices.graph_weight
-        mean, is_used = S_sum / N, cast(S_sum > 1e-9, "float64")
-        root = is_used * float(np.sqrt(mu)) / xp.sqrt(xp.clip(S_sum, 1e-9, None))  # sqrt(mu) L^-1/2
-        FS = (sums["FS"] - F_sum[:, None] * mean) * root
-        for a, left in spans.items():
-            G[left, D:] = root_a[a] * (T[a].T @ FS[left])
-            G[D:, left] = G[left, D:].T
-        G[D:, D:] = (sums["SS"] - N * mean[:, None] * mean) * (root[:, None] * root)
-    w, V = leading_eigenpairs(G, rank)
-    keep = max(int(np.sum(host(w) > 1e-6 * float(w[0]))), 1)
-    w, V = xp.clip(w[:keep], 1e-30, None), V[:, :keep]  # 0 if all rows but those held out are (nearly) the same
-    V = V * (float(np.sqrt(N)) / xp.sqrt(w) * (w / w[0]) ** choices.spectral_power)
-    on_features = xp.concat([root_a[a] * (T[a] @ V[span]) for a, span in spans.items()], axis=0)
-    on_graph = root[:, None] * V[D:] if P else zeros((0, keep), V)
-    dtype = next(iter(maps.maps.values())).preparation.dtype
-    return Embedding(cast(on_features, dtype), cast(on_graph, dtype)), w
-
-
 def embedded(maps: RowMaps, embedding: Embedding, block: Block) -> Array:
     """Y of a block."""
     features = maps.features(block)
@@ -259,21 +222,24 @@ def solve(
     nested: tuple[int, ...],
     rng: Rng,
     report: Progress = lambda step, total, message: None,
+    gram: FeatureGram | None = None,
 ) -> tuple[Fitted, Array, Array]:
     """Learn from rows; returns the learned maps, the packed codes of the rows, and the eigenvalues w.
 
     The spectrum and the rotation come from `data`, which may be a sample of `all_rows`. The codes of all rows, and the
-    hash functions that are fitted to them, come from `all_rows`.
+    hash functions that are fitted to them, come from `all_rows`. `gram` is that of the features of `data`, if known.
     """
     report(0, 0, "sums")
-    sums: RowSums = data.total(partial(moments, maps), BLOCK_ROWS)[1]
-    embedding, w = spectrum(sums, maps, choices, rank)
+    sums: RowSums = data.total(partial(moments, maps, with_features=gram is None), BLOCK_ROWS)[1]
+    gram = gram or FeatureGram(sums["FF"], maps.spans)
+    found = spectrum(sums, gram, choices, rank)
     latent_weight = usual_graph_weight(data.n_rows) / 2.0 * choices.latent_weight
     if maps.graph is not None and latent_weight > 0.0:
         report(0, 0, "latent graph")
-        maps = with_latent_graph(maps, embedding, latent_weight)
-        with_latent: RowSums = data.total(partial(moments, maps, with_features=False), BLOCK_ROWS)[1]
-        embedding, w = spectrum(RowSums(with_latent, FF=sums["FF"]), maps, choices, rank)
+        maps = with_latent_graph(maps, found.embedding(maps.dtype), latent_weight)
+        sums = data.total(partial(moments, maps, with_features=False), BLOCK_ROWS)[1]
+        found = spectrum(sums, gram, choices, rank, start=found.vectors)
+    embedding, w = found.embedding(maps.dtype), found.eigenvalues
     report(0, 0, "rotation")
     Y = concat(list(data.each(partial(embedded, maps, embedding), some_blocks(data))))
     Y = Y[:: max(len(Y) // ROTATION_ROWS, 1)][:ROTATION_ROWS]  # blocks of a device are longer
@@ -285,6 +251,6 @@ def solve(
         maps = replace(maps, n_rows=all_rows.n_rows, kept_features={}, kept_graphs={})
     work = partial(codes_of, maps, code_map, softness)
     (codes,), target_sums = all_rows.total(work, BLOCK_ROWS)  # type: ignore[misc]
-    FF = sums["FF"] if all_rows is data else sums["FF"] * (all_rows.n_rows / data.n_rows)
+    FF = gram.FF if all_rows is data else gram.FF * (all_rows.n_rows / data.n_rows)
     W = hash_functions(FF, target_sums["FT"], maps.spans, choices.hash_ridge)
     return Fitted(maps.maps, maps.means, W, dict.fromkeys(W, 1.0), maps.graph, code_map, softness), codes, w

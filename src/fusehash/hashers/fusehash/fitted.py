@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fusehash.files import storable
-from fusehash.numerics.anchors import fuse, neighbor_graph
+from fusehash.numerics.anchors import CenteredAnchors, fuse, graph_anchors, neighbor_graph
 from fusehash.numerics.arrays import Array, cast, convert, host, mask_rows, namespace, precision, to_device_of, zeros
 from fusehash.numerics.features import FeatureMap, map_features
 from fusehash.numerics.sparse import SparseRows
@@ -89,6 +89,19 @@ class GraphMap:
         weights = list(choices.view_weights or (1.0,) * len(anchors))
         return cls(anchors, has_anchor or everywhere, n_neighbors, choices.fusion, weights)
 
+    @cached_property
+    def centered(self) -> dict[str, CenteredAnchors | None]:
+        """The dense anchors as distances need them, prepared once and not for every block of rows."""
+        centered: dict[str, CenteredAnchors | None] = dict.fromkeys(self.anchors)
+        for name, anchors in self.anchors.items():
+            has_anchor = host(self.has_anchor[name])
+            if has_anchor.any() and not isinstance(anchors, SparseRows):
+                centered[name] = graph_anchors(anchors, has_anchor)
+        return centered
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # without what is cached
+
     def embedded(self, F: Array, S: Array, present: Masks) -> Array:
         """Rows in the space of the latent anchors."""
         assert self.first is not None
@@ -140,6 +153,10 @@ class RowMaps:
         cuts = np.cumsum([0, *(m.n_features for m in self.maps.values())])
         return {name: slice(int(cuts[i]), int(cuts[i + 1])) for i, name in enumerate(self.maps)}
 
+    @property
+    def dtype(self) -> str:
+        return next(iter(self.maps.values())).preparation.dtype
+
     def features(self, block: Block) -> RowFeatures:
         """Features of a block, minus their means; zero where a view is missing."""
         kept = self.kept_features.get(block.rows.start)
@@ -174,8 +191,8 @@ class RowMaps:
         graphs = [whole[rows] for whole in self.raw_graphs or ()]
         if not graphs:
             for name, anchors in graph.anchors.items():
-                has_anchor = host(graph.has_anchor[name])
-                graphs.append(neighbor_graph(prepared[name], anchors, graph.n_neighbors, has_anchor))
+                has_anchor, centered = host(graph.has_anchor[name]), graph.centered[name]
+                graphs.append(neighbor_graph(prepared[name], anchors, graph.n_neighbors, has_anchor, centered))
         S = fuse(graphs, [present[name] for name in graph.anchors], graph.weights, graph.fusion)
         if graph.latent_anchors is not None:
             latent = neighbor_graph(graph.embedded(F, S, present), graph.latent_anchors, graph.n_neighbors)

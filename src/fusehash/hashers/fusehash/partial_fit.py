@@ -31,9 +31,10 @@ from fusehash import bits
 from fusehash.errors import DataError, ParameterError
 from fusehash.files import contiguous, storable
 from fusehash.hashers.base import CrossModalHasher
-from fusehash.hashers.fusehash.closed_form import BLOCK_ROWS, exact, hash_functions, spectrum, target_softness
+from fusehash.hashers.fusehash.closed_form import BLOCK_ROWS, exact, hash_functions, target_softness
 from fusehash.hashers.fusehash.fitted import Arrays, Choices, Embedding, Fitted, GraphMap, Masks, RowMaps
 from fusehash.hashers.fusehash.nested import check_nested
+from fusehash.hashers.fusehash.spectrum import FeatureGram, spectrum
 from fusehash.numerics.arrays import Array, cast, convert, host, namespace, precision, to_device_of, zeros
 from fusehash.numerics.parallel import one_blas_thread
 from fusehash.numerics.rotation import groups, signs_of, soft_signs
@@ -191,7 +192,8 @@ class Incremental(CrossModalHasher):
         mu = frame.shift(later_means)
         sums = frame.moments(gram, mu)
         rank = min(self.n_bits, 128) if self.rank == "auto" else int(self.rank)
-        embedding, w = spectrum(sums, frame.maps, choices, rank)
+        found = spectrum(sums, FeatureGram(sums["FF"], frame.spans), choices, rank)
+        embedding, w = found.embedding(frame.maps.dtype), found.eigenvalues
         nested = check_nested(type(self).__name__, self.nested, self.n_bits)
         code_map = embedding.rotated(aligned_rotation(frame.on_columns(embedding, mu).T @ with_bits, nested))
         M = frame.on_columns(code_map, mu)

@@ -2,7 +2,7 @@
 
 scan         compares every code, compiled (default). Needs no memory beyond the codes.
 numpy        the same in NumPy, for comparison.
-multi-index  look-up tables, see tables.py. 4 bytes per code and table; the scan answers what they do not suit.
+multi-index  look-up tables, see multi_index. 8 bytes per code and table; the scan answers what they do not suit.
 auto         the scan, and the tables where they are measured to be faster on your queries.
 torch        compares every code with PyTorch, on a GPU if there is one ("torch:cuda:1" selects it).
 faiss-ivf, faiss-hnsw   approximate, through faiss; see faiss.py. Never chosen automatically.
@@ -20,8 +20,8 @@ from fusehash.search.rows import Allowed, CodeRows, InRange, Nearest, Threads
 _ENGINES: dict[str, tuple[str, str, dict[str, Any]]] = {  # name: module, class, arguments
     "scan": ("scan", "Scan", {}),
     "numpy": ("numpy", "NumpyEngine", {}),
-    "multi-index": ("tables", "MultiIndex", {"always": True}),
-    "auto": ("tables", "MultiIndex", {"always": False}),
+    "multi-index": ("multi_index", "MultiIndex", {"always": True}),
+    "auto": ("multi_index", "MultiIndex", {"always": False}),
     "torch": ("torch", "TorchEngine", {}),
     "faiss-ivf": ("faiss", "FaissEngine", {"kind": "ivf"}),
     "faiss-hnsw": ("faiss", "FaissEngine", {"kind": "hnsw"}),

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from fusehash.bits import Codes
 from fusehash.errors import DataError, ParameterError
 from fusehash.extras import require
-from fusehash.search.rows import Allowed, Ids, InRange, Nearest, check_here, check_new, count_on, selected
+from fusehash.search.rows import Allowed, CodeRows, Ids, InRange, Nearest, check_here, check_new, count_on, selected
 from fusehash.search.servers.address import Address, IndexServerError, NoIndexError, check_name
 
 _MAX_RESULTS = 16384  # per query, and the entities per request
@@ -87,6 +87,10 @@ class MilvusStore:
         stored, codes = self._read(ids, ["id", "code"])
         check_here(ids, np.isin(ids, stored))
         return codes[np.searchsorted(stored, ids)]
+
+    def rows(self) -> CodeRows:
+        blocks = list(self.blocks(65536))
+        return CodeRows.gathered(self.n_bits // 8, sum(len(ids) for ids, _ in blocks), blocks)
 
     def blocks(self, size: int) -> Iterator[tuple[Ids, Codes]]:
         """Everything is read first: Milvus keeps no snapshots."""

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from fusehash.bits import Codes
 from fusehash.errors import CorruptIndexError, ParameterError
 from fusehash.extras import require
-from fusehash.search.rows import Allowed, Ids, InRange, Nearest, check_here, check_new, count_on, selected
+from fusehash.search.rows import Allowed, CodeRows, Ids, InRange, Nearest, check_here, check_new, count_on, selected
 from fusehash.search.servers.address import Address, IndexServerError, NoIndexError, check_name
 
 T = TypeVar("T")
@@ -76,6 +76,10 @@ class PostgresStore:
         stored, codes = self._run(lambda cursor: self._copy_out(cursor, query, listed))
         check_here(ids, np.isin(ids, stored))
         return codes[np.searchsorted(stored, ids)]
+
+    def rows(self) -> CodeRows:
+        blocks = list(self.blocks(65536))
+        return CodeRows.gathered(self.n_bits // 8, sum(len(ids) for ids, _ in blocks), blocks)
 
     def blocks(self, size: int) -> Iterator[tuple[Ids, Codes]]:
         """A separate connection reads one snapshot for as long as the iteration lasts."""
