@@ -57,7 +57,7 @@ def make(folder: Path, count: int) -> None:
         return file.getvalue()
 
     items = [NewItem(f"{i}", picture() if i < PICTURES else None, caption(rng), ()) for i in range(count)]
-    with Collection.create(folder) as collection:
+    with Collection.create(folder, image_encoder="classical", text_encoder="tfidf") as collection:
         collection.build(items[:LEARNED])
         for start in range(LEARNED, count, BATCH):
             collection.add(items[start : start + BATCH])

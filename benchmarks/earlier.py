@@ -47,7 +47,7 @@ def cases(folder: Path, n_texts: int) -> Iterator[tuple[str, int, Callable[[], o
     yield "index file: open 100,000 codes", 2, lambda: fh.HammingIndex.open(folder / "codes.fhi").close()
 
     texts = [NewItem(f"{i}", None, caption(rng), (f"label{i % 20}",)) for i in range(n_texts)]
-    collection = fh.Collection.create(folder / "texts.collection")
+    collection = fh.Collection.create(folder / "texts.collection", image_encoder="classical", text_encoder="tfidf")
     collection.build(texts[:2000])
     collection.add(texts[2000:])
     count = iter(range(n_texts, 10**9))

@@ -57,7 +57,7 @@ def make(folder: Path, count: int) -> float:
 
     rng, started = np.random.default_rng(0), time.perf_counter()
     items = [NewItem(f"{i}", None, caption(rng), (f"label{i % 20}",)) for i in range(count)]
-    with Collection.create(folder) as collection:
+    with Collection.create(folder, image_encoder="classical", text_encoder="tfidf") as collection:
         collection.build(items[:LEARNED])
         for start in range(LEARNED, count, BATCH):
             collection.add(items[start : start + BATCH])

@@ -17,6 +17,7 @@ from typer.testing import CliRunner, Result
 import fusehash
 from fusehash import hashers
 from fusehash.cli import app
+from fusehash.console import Pace
 from fusehash.datasets import load, make_paired
 from fusehash.streams import NpyWriter
 
@@ -406,3 +407,15 @@ def test_ctrl_c_is_one_line_and_exit_130(data: Path, tmp_path: Path) -> None:
     assert process.returncode == 130
     assert rest == "fusehash: interrupted; no file is left half-written.\n"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_pace_of_a_task_is_that_of_the_current_task() -> None:
+    now = [0.0]
+    pace = Pace(lambda: now[0])
+    assert pace(0, 1000, "encoding images") == ""
+    now[0] = 4.0
+    assert pace(200, 1000, "encoding images") == "50 per second, 16 s left"
+    assert pace(0, 100, "encoding texts") == ""
+    now[0] = 14.0
+    assert pace(4, 100, "encoding texts") == "0.4 per second, 4 min left"
+    assert pace(3, 5, "five steps") == ""

@@ -60,13 +60,15 @@ def wiki() -> None:
 
 DAYS = ("today", "tomorrow", "rows_a", "rows_b")
 
+REAL = np.random.default_rng(3).standard_normal((3, 64))
+
 # What the readers of a page have already.
 HAVE = {
     "collections.md": lambda: photos() or {"Path": Path},
     "evaluation.md": lambda: wiki() or {},
     "learning-on.md": lambda: {"fh": fh, **dict(zip(DAYS, map(paired, (120, 60, 50, 70)), strict=True))},
     "scaling-out.md": lambda: stored_views() or {"fh": fh, "images": paired()["image"], "texts": paired()["text"]},
-    "searching.md": lambda: {"codes": codes(50, 0), "more": codes(2, 1), "queries": codes(3, 2)},
+    "searching.md": lambda: {"codes": codes(50, 0), "more": codes(2, 1), "queries": codes(3, 2), "projections": REAL},
 }  # fmt: skip
 
 

@@ -18,7 +18,9 @@ PUBLIC = [*METHODS, fusehash.Collection, fusehash.HammingIndex, fusehash.PairedV
 
 
 @pytest.mark.parametrize("name", WITH_EXAMPLES)
-def test_examples_run(name, tmp_path, monkeypatch):
+def test_examples_run(name, tmp_path, monkeypatch, optional):
+    if name.startswith("hashers.deep."):
+        optional("torch")
     monkeypatch.chdir(tmp_path)
     module = importlib.import_module("fusehash" if name == "fusehash" else f"fusehash.{name}")
     result = doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE)

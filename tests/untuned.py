@@ -14,3 +14,16 @@ UNTUNED: dict[str, Any] = {
     "spectral_power": 2.0,
     "view_weights": (1.0, 1.0),
 }
+
+# Deep methods small and quick, for tests that look at something else.
+_SMALL: dict[str, Any] = {"hidden": 32, "batch_size": 32, "epochs": 20}
+DEEP: dict[str, dict[str, Any]] = {
+    "djsrh": {**_SMALL, "learning_rate": 0.03},
+    "jdsh": {**_SMALL, "learning_rate": 0.03},
+    "dgcpn": {**_SMALL, "learning_rate": 0.02, "dropout": 0.1, "text_weight": 0.5, "center": True},
+    "cirh": {**_SMALL, "batch_size": 64, "graph_hidden": 32, "learning_rate": 0.005, "graph_rate": 0.005},
+    "ucch": {**_SMALL, "learning_rate": 0.002, "n_negatives": 64},
+    "dbrc": {**_SMALL, "learning_rate": 0.005},
+    "dcmh": {**_SMALL, "learning_rate": 0.3, "eta": 0.05},
+    "ddcmh": {**_SMALL, "image_hidden": 32, "learning_rate": 0.01},
+}

@@ -57,6 +57,11 @@ def unpack(codes: ArrayLike, n_bits: int) -> NDArray[np.int8]:
     return ones.view(np.int8) * np.int8(2) - np.int8(1)
 
 
+def unpacked(codes: Codes) -> NDArray[np.uint8]:
+    """The bits of packed codes as a matrix of 0 and 1."""
+    return np.unpackbits(codes, axis=1, bitorder="little")
+
+
 def unpack_as(codes: Array, n_bits: int, dtype: str) -> Array:
     """The same as a matrix of any library and precision, where the codes are."""
     if not is_foreign(codes):

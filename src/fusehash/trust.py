@@ -7,6 +7,7 @@ absolute path, no address, no codec or class outside a list here, no size that t
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import math
 import os
@@ -33,7 +34,9 @@ YAML_TAGS = frozenset(
     f"tag:yaml.org,2002:{kind}" for kind in ("map", "seq", "str", "int", "float", "bool", "null", "merge")
 )
 HDF5_FILTERS = frozenset((1, 2, 3, 4, 32000))  # deflate, shuffle, fletcher32, szip, lzf
-MODEL_PARAMS = {"onnx": ("path", "tokenizer"), "clip": ("model", "pretrained")}  # of encoders: names of other files
+MODEL_PARAMS = {  # of encoders: names of other files
+    "onnx": ("path", "tokenizer"), "clip": ("model", "pretrained"), "sentence-transformers": ("model",)
+}  # fmt: skip
 TRUSTED_MODELS = "FUSEHASH_TRUSTED_MODELS"  # environment variable: models that the user confirms, separated by commas
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 _confirmed: set[str] = set()
@@ -60,6 +63,14 @@ def open_file(
         os.close(handle)
         raise error(f"{subject} must be a regular file. It is a folder, a pipe or a device.")
     return os.fdopen(handle, "rb", buffering=0)
+
+
+def sha256_of(file: BinaryIO) -> str:
+    """The SHA-256 of an open file, from where it stands to its end."""
+    digest = hashlib.sha256()
+    while part := file.read(1 << 20):
+        digest.update(part)
+    return digest.hexdigest()
 
 
 def check_folder(path: Path, subject: str, error: type[FusehashError] = DataError) -> set[str]:

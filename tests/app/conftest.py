@@ -66,7 +66,13 @@ def pictures(
     ]
     items.append(NewItem("<b>note</b>", None, "a <script>alert(1)</script> red circle & nothing but text", ("note",)))
     items.append(NewItem("wordless.png", draw("red", "square", "on the left"), None, ()))
-    with Collection.create(folder, n_bits=64, image_params={"n_words": 32, "n_keypoints": 60}) as collection:
+    with Collection.create(
+        folder,
+        n_bits=64,
+        image_params={"n_words": 32, "n_keypoints": 60},
+        image_encoder="classical",
+        text_encoder="tfidf",
+    ) as collection:
         collection.build(items)
     return folder
 

@@ -19,6 +19,7 @@ import numpy as np
 from PIL import Image
 
 import fusehash
+from fusehash import encoders as real
 from fusehash import hashers
 from fusehash.encoders.reading import ImageError
 from fusehash.errors import DataError, ParameterError
@@ -98,6 +99,18 @@ def make(name: str, *, modality: str | None = None, **params: Any) -> Encoder:
     return classes[name](name, **params)
 
 
+def default(modality: str) -> str:
+    return {"image": "classical", "text": "tfidf"}[modality]
+
+
+def parse(text: str, modality: str) -> tuple[str, dict[str, Any]]:
+    return (default(modality), {}) if text == "auto" else real.parse(text, modality)
+
+
+def advice() -> str:
+    return ""
+
+
 def save(encoder: Encoder, path: Any) -> None:
     from fusehash.files import write_atomically
 
@@ -136,7 +149,7 @@ def thumbnail(image: Any, side: int = 256) -> bytes:
 def install() -> None:
     """Replace fusehash.encoders, and the tuning of the model, in this process."""
     package, reading = ModuleType("fusehash.encoders"), ModuleType("fusehash.encoders.reading")
-    for function in (make, save, load):
+    for function in (make, save, load, default, parse, advice):
         setattr(package, function.__name__, function)
     for member in (open_image, thumbnail, ImageError):
         setattr(reading, member.__name__, member)

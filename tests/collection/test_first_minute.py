@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import sys
@@ -126,7 +127,7 @@ def test_pictures_without_the_packages_for_images_leave_nothing(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    made = call("index", photos, "--out", tmp_path / "c")
+    made = call("index", photos, "--out", tmp_path / "c", "--image-encoder", "classical")
     assert made.exit_code == 1
     assert made.stdout == ""
     assert len(made.stderr.strip().splitlines()) == 1, made.stderr
@@ -171,11 +172,13 @@ def test_help_shows_every_word_of_itself() -> None:
                 assert re.sub(r"\s+", "", text or "") in shown, (words, text)
 
 
-def test_help_names_every_encoder() -> None:
+def test_the_list_of_encoders_names_every_encoder() -> None:
     from fusehash import encoders
 
-    shown = call("index", "build", "--help").stdout
-    assert all(name in shown for name in encoders.names())
+    listed = json.loads(call("encoders", "--no-speed", "--json").stdout)
+    assert {(row["name"], row["for"]) for row in listed} == {(name, f"{kind}s") for name, kind in encoders.ENCODERS}
+    assert [row["name"] for row in listed if row["default"]] == [encoders.default(kind) for kind in ("image", "text")]
+    assert "fusehash encoders" in call("index", "build", "--help").stdout
 
 
 def test_nothing_found_is_said(photos: Path, tmp_path: Path, fakes: Any) -> None:

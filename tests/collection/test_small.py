@@ -10,7 +10,7 @@ from fusehash.errors import DataError
 
 @pytest.fixture
 def collection(tmp_path, fakes):
-    with Collection.create(tmp_path / "c", n_bits=64) as made:
+    with Collection.create(tmp_path / "c", n_bits=64, image_encoder="classical", text_encoder="tfidf") as made:
         yield made
 
 

@@ -169,7 +169,9 @@ LONG = [
 
 @pytest.fixture(scope="module")
 def captions(tmp_path_factory):
-    with Collection.create(tmp_path_factory.mktemp("words") / "c") as collection:
+    with Collection.create(
+        tmp_path_factory.mktemp("words") / "c", image_encoder="classical", text_encoder="tfidf"
+    ) as collection:
         collection.build([NewItem(f"{i}", None, text) for i, text in enumerate(SHORT + LONG)])
         yield collection
 
@@ -207,7 +209,7 @@ def test_a_word_that_only_a_new_text_has(captions):
 
 def test_words_respect_labels_and_may_be_left_out(tmp_path):
     items = [NewItem(f"{i}", None, text, (f"mod{i % 2}",)) for i, text in enumerate(LONG)]
-    with Collection.create(tmp_path / "c") as collection:
+    with Collection.create(tmp_path / "c", image_encoder="classical", text_encoder="tfidf") as collection:
         collection.build(items)
         hits = collection.search(LONG[0], k=50, label="mod1")
         assert len(hits) == len(LONG) // 2

@@ -13,7 +13,7 @@ import pytest
 from fusehash import hashers
 from fusehash.errors import DataError
 from fusehash.views import PairedViews
-from untuned import UNTUNED
+from untuned import DEEP, UNTUNED
 
 # One of each kind: the default, the paper's, linear with its own fusion, kernel and labels, and one that limits rows.
 REPRESENTATIVES = ("fusehash", "agsfh", "cmfh", "fdch", "imh")
@@ -38,13 +38,15 @@ class Builder:
     method: str
 
     def __call__(self, **params: Any) -> Any:
-        settings = {**UNTUNED, "view_weights": [1.0, 1.0]} if self.method == "fusehash" else {}
+        settings = {**UNTUNED, "view_weights": [1.0, 1.0]} if self.method == "fusehash" else DEEP.get(self.method, {})
         return hashers.make(self.method, **{"n_bits": 16, "random_state": 0, **settings, **params})
 
 
 @pytest.fixture
 def build(request: pytest.FixtureRequest) -> Builder:
     builder: Builder = request.param
+    if hashers.info(builder.method).is_deep:
+        request.getfixturevalue("optional")("torch")
     return builder
 
 

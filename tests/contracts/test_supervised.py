@@ -15,6 +15,7 @@ from fusehash import bits, datasets, hashers
 from fusehash.errors import DataError, FusehashWarning
 from fusehash.evaluation import evaluate
 from fusehash.hashers.base import CrossModalHasher
+from untuned import DEEP
 
 DATA = datasets.make_paired(140, views={"image": 24, "text": 19}, n_classes=4, random_state=3)
 TRAIN, NEW = DATA.views.rows(DATA.train), DATA.views.rows(DATA.query)
@@ -23,7 +24,7 @@ N = len(TRAIN)
 
 
 def build(name: str, **params: Any) -> CrossModalHasher:
-    return hashers.make(name, **{"n_bits": 16, "random_state": 0, **params})
+    return hashers.make(name, **{"n_bits": 16, "random_state": 0, **DEEP.get(name, {}), **params})
 
 
 def fit(name: str, labels: Any, views: Any = TRAIN, **params: Any) -> CrossModalHasher:
@@ -33,7 +34,9 @@ def fit(name: str, labels: Any, views: Any = TRAIN, **params: Any) -> CrossModal
 
 
 @pytest.fixture(params=hashers.names("supervised"))
-def name(request: pytest.FixtureRequest) -> str:
+def name(request: pytest.FixtureRequest, optional: Any) -> str:
+    if hashers.info(request.param).is_deep:
+        optional("torch")
     return str(request.param)
 
 

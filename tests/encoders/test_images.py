@@ -249,9 +249,18 @@ def test_progress_and_interruption(fitted, pictures):
 
 
 def test_names():
-    assert encoders.names() == ["classical", "sift", "tfidf", "lda", "clip", "onnx"]
-    assert encoders.names("image") == ["classical", "sift", "clip", "onnx"]
-    assert encoders.names("text") == ["tfidf", "lda", "clip", "onnx"]
+    assert encoders.names() == [
+        "efficientnet-lite0", "minilm", "classical", "sift", "tfidf", "lda", "clip", "sentence-transformers", "onnx",
+    ]  # fmt: skip
+    assert encoders.names("image") == [
+        "efficientnet-lite0",
+        "classical",
+        "sift",
+        "clip",
+        "sentence-transformers",
+        "onnx",
+    ]
+    assert encoders.names("text") == ["minilm", "tfidf", "lda", "clip", "sentence-transformers", "onnx"]
     for name, modality in encoders.ENCODERS:
         cls = encoders.get(name, modality)
         assert (cls.name, cls.modality) == (name, modality)

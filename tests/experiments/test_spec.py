@@ -35,7 +35,7 @@ def test_every_shipped_specification_is_sound(name):
     spec = load_spec(name)
     assert spec.name == name
     assert spec.ties == "stable"
-    assert spec.k == (None if name == "wiki/whole-ranking" else 50)
+    assert spec.k == (None if name in ("wiki/whole-ranking", "frozen/ucch") else 50)
     assert spec.seeds == (0, 1, 2, 3, 4)
     assert set(spec.sections) <= set(SECTIONS)
     assert all(dataset.stand_in for dataset in spec.datasets) or not name.startswith(("paper/table", "paper/figures"))
@@ -49,7 +49,8 @@ def test_every_shipped_specification_is_sound(name):
 @pytest.mark.parametrize("name", ["paper/table1", "paper/table2", "paper/table3"])
 def test_the_tables_list_every_unsupervised_method_and_every_control(name):
     listed = {series.method for series in load_spec(name).runs}
-    assert listed == {*hashers.names("unsupervised"), *hashers.names("control")}
+    closed = {entry.name for entry in hashers.catalogue("unsupervised") if not entry.is_deep}
+    assert listed == {*closed, *hashers.names("control")}
 
 
 def test_the_sweeps_move_one_setting_and_leave_the_others_published():
@@ -154,9 +155,9 @@ paper: 1
         ({"k": 0}, "at least 1, or all"),
         ({"ties": "none"}, "among expected, stable, best, worst"),
         ({"sections": ["fun"]}, "among map, topn"),
-        ({"paper": 9}, "must be an integer from 1 to 7. Got 9 instead"),
-        ({"paper": True}, "must be an integer from 1 to 7. Got True instead"),
-        ({"paper": 1.0}, "must be an integer from 1 to 7. Got 1.0 instead"),
+        ({"paper": 9}, "must be an integer from 1 to 7, or ucch. Got 9 instead"),
+        ({"paper": True}, "must be an integer from 1 to 7, or ucch. Got True instead"),
+        ({"paper": 1.0}, "must be an integer from 1 to 7, or ucch. Got 1.0 instead"),
         ({"title": None}, "'title' of tiny must be text. Got None instead"),
         ({"notes": ["a"]}, "'notes' of tiny must be text"),
     ],
@@ -181,7 +182,7 @@ def test_a_specification_is_keys_and_values(content):
 
 
 def test_no_such_specification():
-    with pytest.raises(DataError, match=r"or one of paper/examples, .*Got 'paper/table9', which is neither"):
+    with pytest.raises(DataError, match=r"or one of frozen/table6, .*Got 'paper/table9', which is neither"):
         load_spec("paper/table9")
 
 
@@ -287,3 +288,18 @@ def test_a_pipe_is_no_specification(tmp_path: Path):
     os.mkfifo(tmp_path / "pipe.yaml")
     with pytest.raises(DataError, match="must be a file"):
         load_spec(tmp_path / "pipe.yaml")
+
+
+def test_one_specification_can_ask_for_two_cut_offs():
+    spec = parse_spec({"title": "t", "dataset": "wiki", "methods": ["cvh"], "bits": [16], "k": [50, "all", 50]}, "mine")
+    assert [one.k for one in spec.each_k()] == [50, None]
+    assert [one.k for one in load_spec("paper/table6").each_k()] == [50, None]
+    assert {"dcmh", "ddcmh", "dbrc", "agsfh"} <= {series.method for series in load_spec("paper/table6").runs}
+
+
+def test_the_table_of_ucch():
+    table = published("ucch")
+    assert len(table.rows) == 64
+    found = {(row.dataset, row.direction, row.method): row.values for row in table.rows}
+    assert found["iaprtc12", "text->image", "UCCH"] == {16: 0.474, 32: 0.488, 64: 0.503, 128: 0.508}
+    assert found["mirflickr25k", "image->text", "FSH"][64] == 0.635

@@ -29,6 +29,7 @@ import write  # noqa: E402
 SETS = sorted(folder for folder in HERE.iterdir() if (folder / "codes.npz").exists())
 MODELS = sorted(path for folder in SETS for path in folder.glob("*.safetensors") if ".encoder." not in path.name)
 LATEST = SETS[-1]
+CHANGED = ("cmfh",)  # methods whose codes changed on purpose since then; empty it with the next set
 
 
 def label(path: Path) -> str:
@@ -50,6 +51,8 @@ def test_a_model_file_encodes_as_it_did(path: Path) -> None:
 @pytest.mark.parametrize("name", write.variants())
 def test_a_new_fit_gives_the_codes_of_the_latest_set(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data, codes = np.load(LATEST / "data.npz"), np.load(LATEST / "codes.npz")
+    if name in CHANGED:
+        pytest.skip(f"{name} learns other codes since the set {LATEST.name}, on purpose")
     if f"{name}/train" not in codes:
         pytest.skip(f"{name} is newer than the set {LATEST.name}")
     model = write.build(*write.variants()[name])

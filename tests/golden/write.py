@@ -41,7 +41,9 @@ def paired_data(seed: int = 7) -> dict[str, np.ndarray]:
 
 def variants() -> dict[str, tuple[str, dict[str, Any]]]:
     """Every method with its defaults, and the switches of AGSFH and FuseHash."""
-    every: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in hashers.names()}
+    every: dict[str, tuple[str, dict[str, Any]]] = {
+        entry.name: (entry.name, {}) for entry in hashers.catalogue() if not entry.is_deep
+    }
     small = {"max_iter": 5}
     paper = {
         "agsfh": {},
@@ -124,7 +126,9 @@ def write_collection(folder: Path) -> None:
         Image.fromarray(pixels).save(file, "PNG")
         items.append(NewItem(f"{color}{i}", file.getvalue(), f"a {color} thing number{i % 5}", (color,)))
     expected: dict[str, Any] = {}
-    with Collection.create(folder / "small.collection", n_bits=32) as collection:
+    with Collection.create(
+        folder / "small.collection", n_bits=32, image_encoder="classical", text_encoder="tfidf"
+    ) as collection:
         collection.build(items[:44])
         collection.add(items[44:])
         collection.remove([3])

@@ -417,7 +417,7 @@ def _collection(folder: Path) -> Iterator[None]:
     from fusehash.collection import Collection
 
     items, path = new_items(24), folder / "c.collection"
-    with Collection.create(path, n_bits=N_BITS) as collection:
+    with Collection.create(path, n_bits=N_BITS, image_encoder="classical", text_encoder="tfidf") as collection:
         collection.build(items[:20])
         collection.add(items[20:])
         collection.remove([3])
@@ -429,7 +429,7 @@ def _collection(folder: Path) -> Iterator[None]:
         collection.switch()
     _without_locks(path)
     yield
-    with Collection.create(path, n_bits=N_BITS):
+    with Collection.create(path, n_bits=N_BITS, image_encoder="classical", text_encoder="tfidf"):
         pass
     _without_locks(path)
     yield

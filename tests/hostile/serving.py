@@ -22,7 +22,7 @@ def make(folder: Path) -> None:
     from fusehash.collection import Collection, NewItem
 
     texts = [f"a {first} {second}" for first in WORDS for second in WORDS if first != second]
-    with Collection.create(folder, n_bits=16) as collection:
+    with Collection.create(folder, n_bits=16, image_encoder="classical", text_encoder="tfidf") as collection:
         collection.build([NewItem(text, None, text, (text.split()[1],)) for text in texts])
 
 

@@ -71,7 +71,7 @@ def test_too_many_processes_at_a_file_are_not_called_damage(index: Path, monkeyp
 
 @pytest.fixture
 def collection(tmp_path: Path) -> Path:
-    with Collection.create(tmp_path / "c") as collection:
+    with Collection.create(tmp_path / "c", image_encoder="classical", text_encoder="tfidf") as collection:
         collection.build(NewItem(key=text, text=text) for text in TEXTS)
     return tmp_path / "c"
 

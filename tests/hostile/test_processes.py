@@ -70,7 +70,7 @@ def opened(path: Path, n_bits: int | None = None) -> HammingIndex:
 
 
 def small_collection(path: Path, name: str = "red") -> Collection:
-    collection = Collection.create(path)
+    collection = Collection.create(path, image_encoder="classical", text_encoder="tfidf")
     collection.add(NewItem(key=f"{name} {i}", text=f"a {name} house of {i} floors") for i in range(6))
     return collection
 
@@ -511,7 +511,7 @@ def test_drafts_of_killed_processes_are_removed(tmp_path: Path) -> None:
     sys.addaudithook(lambda event, arguments: event in kills and os.kill(os.getpid(), signal.SIGKILL))
     if path.suffix:
         HammingIndex.open(path, 64)
-    Collection.create(path)
+    Collection.create(path, image_encoder="classical", text_encoder="tfidf")
     """
     for name in ("codes.db", "c"):
         process = started(script, tmp_path / name)
@@ -519,7 +519,7 @@ def test_drafts_of_killed_processes_are_removed(tmp_path: Path) -> None:
         assert process.returncode == -signal.SIGKILL
     assert len(list(tmp_path.iterdir())) == 2
     opened(tmp_path / "codes.db", 64).close()
-    Collection.create(tmp_path / "c").close()
+    Collection.create(tmp_path / "c", image_encoder="classical", text_encoder="tfidf").close()
     assert sorted(file.name for file in tmp_path.iterdir()) == ["c", "codes.db"]
 
 
@@ -540,7 +540,7 @@ def test_a_child_that_is_forked_while_kernels_are_compiled_can_search(tmp_path: 
 @posix
 def test_a_lock_that_becomes_a_link_is_not_followed(tmp_path: Path) -> None:
     path, elsewhere = tmp_path / "c", tmp_path / "elsewhere"
-    Collection.create(path).close()
+    Collection.create(path, image_encoder="classical", text_encoder="tfidf").close()
     with Collection.open(path) as collection:
         (path / "writer.lock").unlink(missing_ok=True)
         (path / "writer.lock").symlink_to(elsewhere)

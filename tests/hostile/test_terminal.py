@@ -21,7 +21,7 @@ CONTROLS = ("\x1b", "\x07", "\x9b", "\r", "\u202e", "\x08", "\x7f")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("[bold]hostile\x1b[2J") / "x\x1b[31m.collection"
     texts = ["a red house", "a blue lake", f"a red boat {HOSTILE}", "the blue sea"]
-    with Collection.create(path, n_bits=16) as collection:
+    with Collection.create(path, n_bits=16, image_encoder="classical", text_encoder="tfidf") as collection:
         collection.build([NewItem(f"{i}{HOSTILE}", None, text, (HOSTILE,)) for i, text in enumerate(texts)])
     return path
 

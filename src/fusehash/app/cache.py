@@ -14,7 +14,15 @@ from fusehash.app.errors import ApiError
 from fusehash.app.guard import Limits
 from fusehash.app.pools import Pool
 from fusehash.collection import Collection, CollectionError
-from fusehash.encoders.reading import DECODING_BYTES, FORMATS, WEBP_DECODING_BYTES, ImageError, decoded_pixels
+from fusehash.encoders.reading import (
+    DECODING_BYTES,
+    LIKE_WEBP,
+    NAMES,
+    WEBP_DECODING_BYTES,
+    ImageError,
+    decoded_pixels,
+    known_formats,
+)
 from fusehash.errors import DataError, MissingPackageError
 
 
@@ -27,13 +35,13 @@ def check_image(data: bytes, limits: Limits) -> int:
     if not data:
         raise ImageError("The image must have content. It is empty.")
     try:
-        with Image.open(BytesIO(data), formats=FORMATS) as image:
+        with Image.open(BytesIO(data), formats=known_formats()) as image:
             pixels = decoded_pixels(image)
-            per_pixel = WEBP_DECODING_BYTES if image.format == "WEBP" else DECODING_BYTES
+            per_pixel = WEBP_DECODING_BYTES if image.format in LIKE_WEBP else DECODING_BYTES
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         pixels, per_pixel = 2 * limits.upload_pixels, DECODING_BYTES
     except Exception:  # decoders of damaged files raise nearly anything
-        raise ImageError("The image must be a JPEG, PNG, GIF, WEBP, BMP or TIFF file. It is something else.") from None
+        raise ImageError(f"The image must be a file of the kind {NAMES}. It is something else.") from None
     if pixels > limits.upload_pixels:
         raise ImageError(f"The image must have at most {limits.upload_pixels:,} pixels. It claims to have more.")
     return pixels * per_pixel

@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fusehash import extras
+from fusehash.collection import bridge as bridges
 from fusehash.collection import store, training
+from fusehash.collection.bridge import Bridge
 from fusehash.collection.encoding import FIT_IMAGES, Encoders, FeatureCache, FittedEncoder, ItemEncoder, load_encoder
 from fusehash.collection.items import CollectionError, Entry, Report, UnreadableError
 from fusehash.collection.queries import calibration
 from fusehash.collection.store import VIEWS, CollectionSettings, CollectionState
-from fusehash.collection.training import HeldOutPairs, files_of, load_model
+from fusehash.collection.training import HeldOutPairs, files_of, load_bridge, load_model
 from fusehash.errors import DataError, FusehashError
 from fusehash.files import sync_folder
 from fusehash.parameters import Progress
@@ -37,11 +39,13 @@ def lock_of(folder: Path, name: str, timeout: float = 0.0) -> WriterLock:
 
 @dataclass(frozen=True)
 class Learned:
-    """Encoders by view and a model, which is None if nothing could be learned; what was measured on held-out pairs."""
+    """Encoders by view, a model (None if nothing could be learned), a bridge if there is one, and held-out pairs."""
 
     encoders: Encoders = field(default_factory=dict)
     model_name: str = ""
     model: CrossModalHasher | None = None
+    bridge_name: str = ""
+    bridge: Bridge | None = None
     held: HeldOutPairs | None = None
 
 
@@ -148,16 +152,20 @@ class ItemChange:
         """Encoders and a model of all entries; an empty result and a note if nothing can be learned."""
         training.remove_damaged(self._folder, self.state)
         encoders: Encoders = {}
+        bridged = bridges.exists(self._settings) and any(entry.wants_image for entry in entries)
         for view in VIEWS:
             try:
                 fitted = self._image_encoder(entries) if view == "image" and not fit_images else None
-                fitted = fitted or self._encoder.fit(view, getattr(self._settings, view), entries)
+                fitted = fitted or self._encoder.fit(view, getattr(self._settings, view), entries, always=bridged)
                 if fitted is not None:
                     encoders[view] = fitted
             except ValueError as error:
                 self.report.notes.append(f"No features could be learned from the {view}s: {error}")
         self._encoder.encode(entries, encoders)
         views = training.matrices(entries, encoders, self.features)
+        bridge_name, bridge = training.make_bridge(self._folder, self._settings, views, encoders)
+        if bridge is not None:
+            views = training.with_captions(views, bridge)
         try:
             name, model = training.train(self._folder, self._settings, views, encoders, self._progress)
         except ValueError as error:
@@ -169,7 +177,7 @@ class ItemChange:
         held = None
         if measure:
             held = training.held_out_model(entries, encoders, self.features, self._settings, self._progress)
-        return Learned(encoders, name, model, held)
+        return Learned(encoders, name, model, bridge_name, bridge, held)
 
     def _image_encoder(self, entries: Sequence[Entry]) -> FittedEncoder | None:
         """The current encoder, if it was fitted on enough images."""
@@ -185,7 +193,9 @@ class ItemChange:
             return learned
         encoders = {view: self._load_encoder(state, view) for view in state.encoder_names}
         checksum = state.checksums.get("model")
-        return Learned(encoders, state.model, load_model(self._folder, state.model, checksum) if state.model else None)
+        model = load_model(self._folder, state.model, checksum) if state.model else None
+        bridge = load_bridge(self._folder, state.bridge, state.checksums.get("bridge"))
+        return Learned(encoders, state.model, model, state.bridge, bridge)
 
     def _load_encoder(self, state: CollectionState, view: str) -> FittedEncoder:
         return load_encoder(self._folder, view, state.encoder_names[view], state.checksums.get(view))
@@ -193,7 +203,8 @@ class ItemChange:
     def _codes(self, entries: Sequence[Entry], learned: Learned) -> list[bytes | None]:
         if learned.model is None or not entries:
             return [None] * len(entries)
-        return training.encode(learned.model, training.matrices(entries, learned.encoders, self.features))
+        views = training.matrices(entries, learned.encoders, self.features, learned.bridge)
+        return training.encode(learned.model, views)
 
     def _drop_empty(self, plan: Plan, remove: bool) -> None:
         """Report broken images and drop items that have nothing else."""
@@ -267,7 +278,8 @@ class ItemChange:
             states = [self.state, *store.kept_states(database)]
         used = {path.name for state in states for path in files_of(self._folder, state).values()}
         self._items.check_place()  # never delete in another folder
-        for pattern in ("model-*.safetensors", "image-*.encoder", "text-*.encoder", ".model-*", ".image-*", ".text-*"):
+        parts = ("model-*.safetensors", "bridge-*.safetensors", "image-*.encoder", "text-*.encoder")
+        for pattern in (*parts, ".model-*", ".bridge-*", ".image-*", ".text-*"):
             for path in self._folder.glob(pattern):
                 if path.name not in used:
                     with contextlib.suppress(OSError):
@@ -278,6 +290,7 @@ class ItemChange:
         """The state with what was learned."""
         made = datetime.now(UTC).isoformat(timespec="seconds")
         values: dict[str, object] = {"model": learned.model_name, "made": made, "quality": None}
+        values["bridge"] = learned.bridge_name
         for view in VIEWS:
             values[f"{view}_encoder"] = learned.encoders[view].fingerprint if view in learned.encoders else ""
         learn = learned.held and calibration.learn(learned.held, learned.encoders)

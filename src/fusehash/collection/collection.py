@@ -100,8 +100,8 @@ class Collection(AbstractContextManager["Collection"]):
         path: str | os.PathLike[str],
         *,
         n_bits: int = 64,
-        image_encoder: str = "classical",
-        text_encoder: str = "tfidf",
+        image_encoder: Any = "auto",
+        text_encoder: Any = "auto",
         image_params: dict[str, Any] | None = None,
         text_params: dict[str, Any] | None = None,
         random_state: int = 0,
@@ -116,16 +116,20 @@ class Collection(AbstractContextManager["Collection"]):
             The folder, which must be missing or empty.
         n_bits, random_state : int, default=64 and 0
             Length of the codes, a multiple of 8 and at most 1024; seed of the model.
-        image_encoder, text_encoder, image_params, text_params : str, default="classical" and "tfidf"; dict, optional
-            Names of encoders, see `fusehash.encoders`, and their parameters, made of JSON values.
+        image_encoder, text_encoder : str or Encoder, default="auto"
+            Names of encoders, which may have parameters as in "classical:side=160", paths of ONNX files, or objects
+            that `fusehash.encoders.make` returns. "auto" is efficientnet-lite0 and minilm if the extra `encoders` is
+            installed, else classical and tfidf.
+        image_params, text_params : dict, optional
+            Parameters of encoders given by name, made of JSON values.
 
         Raises
         ------
         ParameterError, MissingPackageError
             If an encoder does not exist or is not installed, before the folder is made.
         """
-        image = EncoderSettings(image_encoder, dict(image_params or {}))
-        text = EncoderSettings(text_encoder, dict(text_params or {}))
+        image = EncoderSettings.of(image_encoder, image_params, "image")
+        text = EncoderSettings.of(text_encoder, text_params, "text")
         settings = CollectionSettings(n_bits, random_state, image, text)
         _check_engine("Collection.create", engine)
         store.create_folder(Path(path).absolute(), settings)
@@ -233,8 +237,8 @@ class Collection(AbstractContextManager["Collection"]):
         progress: Progress | None = None,
         *,
         n_bits: int | None = None,
-        image_encoder: str | None = None,
-        text_encoder: str | None = None,
+        image_encoder: Any = None,
+        text_encoder: Any = None,
         image_params: dict[str, Any] | None = None,
         text_params: dict[str, Any] | None = None,
         random_state: int | None = None,
@@ -252,12 +256,12 @@ class Collection(AbstractContextManager["Collection"]):
             Train a second model without some pairs, to measure the quality on them (`generations`).
         """
         current = self.settings
-        image = _changed(current.image, image_encoder, image_params)
-        text = _changed(current.text, text_encoder, text_params)
+        image = _changed(current.image, image_encoder, image_params, "image")
+        text = _changed(current.text, text_encoder, text_params, "text")
         seed = current.random_state if random_state is None else random_state
         settings = CollectionSettings(current.n_bits if n_bits is None else n_bits, seed, image, text)
-        for encoder, params in ((image, image_params), (text, text_params)):
-            if params is None:  # from the collection, not from the caller
+        for encoder, before in ((image, current.image), (text, current.text)):
+            if encoder == before:  # from the collection, not from the caller
                 trust.check_models(encoder.name, encoder.params, f"The collection {self.path}", CollectionError)
         settings = settings.check("Collection.build_generation")
         with self._change(progress, self._building()) as change:
@@ -701,10 +705,12 @@ def _check_engine(owner: str, engine: str | None) -> str:
     return engine or "scan"
 
 
-def _changed(settings: EncoderSettings, name: str | None, params: dict[str, Any] | None) -> EncoderSettings:
+def _changed(settings: EncoderSettings, encoder: Any, params: dict[str, Any] | None, view: str) -> EncoderSettings:
     """Settings with another encoder or other parameters; another encoder does not inherit parameters."""
-    kept = settings.params if name in (None, settings.name) else {}
-    return EncoderSettings(name or settings.name, dict(kept if params is None else params))
+    if encoder is None:
+        return replace(settings, params=dict(settings.params if params is None else params))
+    chosen = EncoderSettings.of(encoder, params, view)
+    return settings if chosen == replace(settings, params={}) and params is None else chosen
 
 
 def _ids(ids: Any) -> tuple[int, ...]:

@@ -32,6 +32,7 @@ from fusehash.version import __version__
 FIT_IMAGES = 1000  # images that an encoder is fitted on; more do not change a vocabulary
 BATCH_ITEMS, BATCH_BYTES, BATCH_TEXTS = 256, 64 << 20, 1024
 THUMBNAIL_SOURCE = 512  # pixels per side that a thumbnail is made from at most
+SMALLEST_HALF, LARGEST_HALF = 1e-2, 6e4  # rows whose largest number is between them are stored in half precision
 QUERY_CONTENTS = 500  # contents per SQL query
 FEATURES = sqlite.FileKind(
     name=lambda path: f"The feature cache {path}",
@@ -132,7 +133,7 @@ class FeatureCache:
 
     def put(self, encoder: str, contents: Sequence[bytes], rows: Floats32) -> None:
         """Store the features of one batch; a row of NaN is content that cannot be read."""
-        blobs = [np.ascontiguousarray(row, "<f4").tobytes() if np.isfinite(row).all() else None for row in rows]
+        blobs = [_packed(row) for row in rows]
         values = [
             (encoder, content, blob, _feature_checksum(encoder, content, blob))
             for content, blob in zip(contents, blobs, strict=True)
@@ -147,8 +148,8 @@ class FeatureCache:
             rows = self._rows(encoder, {content for content in contents if content is not None})
         for i, content in enumerate(contents):
             blob = None if content is None else rows.get(content)
-            if blob is not None and len(blob) == 4 * width:
-                matrix[i] = np.frombuffer(blob, "<f4")
+            if blob is not None and len(blob) in (2 * width, 4 * width):
+                matrix[i] = np.frombuffer(blob, "<f2" if len(blob) == 2 * width else "<f4")
         return matrix
 
     def keep_only(self, encoders: set[str]) -> None:
@@ -233,6 +234,15 @@ class FeatureCache:
         return self._database
 
 
+def _packed(row: Floats32) -> bytes | None:
+    """Features in half precision, or in single precision if they are too large or too small for that."""
+    if not np.isfinite(row).all():
+        return None
+    largest = float(np.abs(row).max(initial=0.0))
+    fits = largest == 0.0 or SMALLEST_HALF < largest < LARGEST_HALF
+    return np.ascontiguousarray(row, "<f2" if fits else "<f4").tobytes()
+
+
 def _feature_checksum(encoder: str, content: bytes, row: bytes | None) -> int:
     return zlib.crc32(row or b"", zlib.crc32(ascii((encoder, content, row is None)).encode()))
 
@@ -243,22 +253,30 @@ class ItemEncoder:
     def __init__(self, items: Database, features: FeatureCache, progress: Progress) -> None:
         self._folder, self._items, self._features, self._progress = items.path.parent, items, features, progress
 
-    def fit(self, view: str, settings: EncoderSettings, entries: Sequence[Entry]) -> FittedEncoder | None:
-        """An encoder fitted on a sample of the images or on all texts; None if there are none."""
+    def fit(
+        self, view: str, settings: EncoderSettings, entries: Sequence[Entry], *, always: bool = False
+    ) -> FittedEncoder | None:
+        """An encoder fitted on a sample of the images or on all texts; None if there are none, unless `always`."""
         from fusehash import encoders
 
-        texts = (entry.text for entry in entries if entry.text is not None)
-        sources = self._images(entries) if view == "image" else [(text.encode(), text) for text in texts]
-        if not sources:
-            return None
-        name = fingerprint(view, settings.name, settings.params, *(content for content, _ in sources))
-        path = encoder_file(self._folder, view, name)
         trust.check_models(settings.name, settings.params, f"The collection {self._folder}", CollectionError)
+        encoder = encoders.make(settings.name, modality=view, **settings.params)
+        sources: list[tuple[bytes, Any]] = []
+        if getattr(encoder, "learns", True):
+            texts = (entry.text for entry in entries if entry.text is not None)
+            sources = self._images(entries) if view == "image" else [(text.encode(), text) for text in texts]
+            if not sources:
+                return None
+            name = fingerprint(view, settings.name, settings.params, *(content for content, _ in sources))
+        elif always or any(entry.wants_image if view == "image" else entry.text is not None for entry in entries):
+            name = fingerprint(view, settings.name, settings.params, encoder.identity())
+        else:
+            return None
+        path = encoder_file(self._folder, view, name)
         if path.exists() and not path.is_symlink():
             with contextlib.suppress(FusehashError):  # a damaged file is made again
                 return FittedEncoder(name, encoders.load(path), len(sources))
         self._progress(0, 1, f"learning {view} features")
-        encoder = encoders.make(settings.name, modality=view, **settings.params)
         encoder.fit([source for _, source in sources], progress=self._progress)
         encoders.save(encoder, path)
         return FittedEncoder(name, encoder, len(sources))
@@ -285,9 +303,10 @@ class ItemEncoder:
         by_content = {entry.text_content: entry.text for entry in entries if entry.text is not None}
         missing = sorted(self._features.missing(fitted.fingerprint, (c for c in by_content if c is not None)))
         for start in range(0, len(missing), BATCH_TEXTS):
-            self._progress(start, len(missing), "encoding texts")
-            batch = missing[start : start + BATCH_TEXTS]
-            self._features.put(fitted.fingerprint, batch, fitted.encoder.transform([by_content[c] for c in batch]))
+            batch, report = missing[start : start + BATCH_TEXTS], self._from(start, len(missing), "encoding texts")
+            report(0, len(batch), "")
+            rows, _ = fitted.encoder.encode([by_content[c] for c in batch], report)
+            self._features.put(fitted.fingerprint, batch, rows)
 
     def _encode_images(self, entries: Sequence[Entry], fitted: FittedEncoder | None) -> None:
         """Make thumbnails and, with an encoder, features."""
@@ -298,11 +317,16 @@ class ItemEncoder:
         pictured = [entry for entry in pictured if not entry.stored or entry.image in missing]
         done = 0
         for batch in filter(None, self._batches(pictured)):
-            self._progress(done, len(pictured), "encoding images")
+            report, count = self._from(done, len(pictured), "encoding images"), len(batch)
+            report(0, count, "")
             self._make_thumbnails(batch)
             if fitted is not None:
-                self._encode_batch(batch, fitted)
-            done += len(batch)
+                self._encode_batch(batch, fitted, report)
+            done += count
+
+    def _from(self, start: int, total: int, message: str) -> Progress:
+        """Progress of a batch that begins at an item."""
+        return lambda step, _, __: self._progress(start + step, total, message)
 
     def _batches(self, entries: Sequence[Entry]) -> Iterator[list[tuple[Entry, bytes]]]:
         """Entries with the content of their images, a limited number of bytes at a time."""
@@ -354,13 +378,13 @@ class ItemEncoder:
                 entry.width, entry.height = result[:2]
         batch[:] = [(entry, data) for entry, data in batch if entry.problem is None]
 
-    def _encode_batch(self, batch: list[tuple[Entry, bytes]], fitted: FittedEncoder) -> None:
+    def _encode_batch(self, batch: list[tuple[Entry, bytes]], fitted: FittedEncoder, progress: Progress) -> None:
         missing = self._features.missing(fitted.fingerprint, (entry.image for entry, _ in batch if entry.image))
         new = {entry.image: data for entry, data in batch if entry.image in missing}
         if not new:
             return
         contents = [content for content in new if content is not None]
-        rows, reasons = fitted.encoder.encode([new[content] for content in contents])
+        rows, reasons = fitted.encoder.encode([new[content] for content in contents], progress)
         problems = {contents[i]: reason for i, reason in reasons.items()}
         self._features.put(fitted.fingerprint, contents, rows)
         for entry, _ in batch:

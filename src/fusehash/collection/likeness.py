@@ -12,7 +12,7 @@ from io import BytesIO
 
 import numpy as np
 
-from fusehash.encoders.reading import FORMATS
+from fusehash.encoders.reading import known_formats
 from fusehash.extras import require
 from fusehash.views import Floats
 
@@ -41,7 +41,7 @@ class Looks:
 
 def _gray(content: bytes) -> Floats | None:
     image_module = require("PIL.Image", "Comparing pictures")
-    with image_module.open(BytesIO(content), formats=FORMATS) as image:
+    with image_module.open(BytesIO(content), formats=known_formats()) as image:
         small = image.convert("L").resize((SIDE, SIDE), image_module.Resampling.BOX)
     values = np.asarray(small, np.float64).ravel()
     values = values - values.mean()

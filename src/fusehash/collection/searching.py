@@ -35,6 +35,7 @@ import numpy as np
 from fusehash import bits
 from fusehash.bits import Codes
 from fusehash.collection import store
+from fusehash.collection.bridge import Bridge
 from fusehash.collection.catalogue import Catalogue
 from fusehash.collection.changes import Learned
 from fusehash.collection.encoding import FittedEncoder, encoder_file, load_encoder
@@ -42,7 +43,7 @@ from fusehash.collection.items import Item
 from fusehash.collection.queries.calibration import BACKGROUND, Calibration
 from fusehash.collection.queries.words import Ints, Words, WordScores
 from fusehash.collection.store import CollectionState
-from fusehash.collection.training import NEEDS_ITEMS, load_model, model_file
+from fusehash.collection.training import NEEDS_ITEMS, bridge_file, load_bridge, load_model, model_file
 from fusehash.errors import DataError, FusehashError
 from fusehash.forks import new_lock
 from fusehash.search import HammingIndex
@@ -90,6 +91,13 @@ class Snapshot:
         path, checksum = encoder_file(self.folder, view, name), self.state.checksums.get(view)
         return self._load(view, path, lambda: load_encoder(self.folder, view, name, checksum))
 
+    @property
+    def bridge(self) -> Bridge | None:
+        """What gives pictures without a text the text features that it expects, if there is such a thing."""
+        name, checksum = self.state.bridge, self.state.checksums.get("bridge")
+        path = bridge_file(self.folder, name)
+        return self._load("bridge", path, lambda: load_bridge(self.folder, name, checksum)) if name else None
+
     def catalogue(self, database: Connection) -> Catalogue:
         """The texts and labels of all items; those of an earlier moment are not read again."""
         catalogue = self._loaded["catalogue"] = Catalogue.read(database, self._loaded.get("catalogue"))
@@ -116,16 +124,16 @@ class Snapshot:
 
     def learned(self, state: CollectionState) -> Learned | None:
         """Model and encoders of a state if they are those of this moment, which are read once."""
-        mine, theirs = ((each.model, each.encoder_names, each.checksums) for each in (self.state, state))
+        mine, theirs = ((each.model, each.bridge, each.encoder_names, each.checksums) for each in (self.state, state))
         if not state.model or mine != theirs:
             return None
         encoders = {view: fitted for view in state.encoder_names if (fitted := self.encoder(view)) is not None}
-        return Learned(encoders, state.model, self.model)
+        return Learned(encoders, state.model, self.model, state.bridge, self.bridge)
 
     def successor(self, state: CollectionState, index: HammingIndex) -> Snapshot:
         """A later moment; what has not changed is not read again."""
-        names = {"words": "", "catalogue": "", "model": state.model, **state.encoder_names}
-        before = {"words": "", "catalogue": "", "model": self.state.model, **self.state.encoder_names}
+        names = _parts(state)
+        before = _parts(self.state)
         kept = {part: self._loaded[part] for part in names if part in self._loaded and before.get(part) == names[part]}
         return Snapshot(self.folder, state, index, kept, self._lock)
 
@@ -202,6 +210,11 @@ class Snapshot:
                         raise
                     raise GoneError(path.name) from error
             return self._loaded[part]
+
+
+def _parts(state: CollectionState) -> dict[str, str]:
+    """What a snapshot reads when it is first needed, with its name."""
+    return {"words": "", "catalogue": "", "model": state.model, "bridge": state.bridge, **state.encoder_names}
 
 
 def _mean_of(words: Floats) -> Floats:

@@ -3,7 +3,7 @@
     collection.json      the settings that the collection was created with; never changes
     items.db             its items, their codes, and which model and encoders made these codes
     features.db          cache of features, see encoding.py
-    model-*, image-*, text-*    the models and encoders that items.db names
+    model-*, image-*, text-*, bridge-*    the models, encoders and bridges that items.db names
     writer.lock, builder.lock   held by the one writer and by the one builder of a generation
 
 In items.db, `state` is one row: the current generation; the others are in tables that are created when first needed
@@ -97,6 +97,21 @@ class EncoderSettings:
     name: str
     params: dict[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, encoder: Any, params: dict[str, Any] | None, view: str) -> EncoderSettings:
+        """Settings of an encoder that a caller gives: an encoder object, or a text as `encoders.parse` takes it."""
+        from fusehash import encoders
+
+        if isinstance(encoder, str):
+            name, given = encoders.parse(encoder, view)
+            return cls(name, {**given, **(params or {})})
+        if params is not None or getattr(encoder, "modality", None) != view or not hasattr(encoder, "get_params"):
+            expected = f"a name, or an encoder of {view}s that has its own parameters"
+            raise ParameterError("Collection", f"{view}_encoder", expected, encoder)
+        usual, own = type(encoder)().get_params(deep=False), encoder.get_params(deep=False)
+        changed = {key: value for key, value in own.items() if value != usual[key] and key != "n_jobs"}
+        return cls(encoder.name, {key: str(v) if isinstance(v, Path) else v for key, v in changed.items()})
+
     def located(self) -> EncoderSettings:
         """With absolute paths of model files, the only ones that may be read from a collection later."""
         params = dict(self.params)
@@ -124,6 +139,11 @@ class CollectionSettings:
         if not all(isinstance(text, str) for encoder in encoders for text in (encoder.name, *encoder.params)):
             raise TypeError
         return cls(n_bits, seed, *encoders)
+
+    def has_encoder(self, view: str, text: str) -> bool:
+        """Whether an encoder that is given as text, perhaps without parameters, is the one of a view."""
+        chosen, own = EncoderSettings.of(text, None, view).located(), getattr(self, view)
+        return chosen.name == own.name and chosen.params.items() <= own.params.items()
 
     def at(self, state: CollectionState) -> CollectionSettings:
         """The settings of a state, if the collection was created with these."""
@@ -268,6 +288,7 @@ class CollectionState:
     totals: Totals | None = None  # None in a kept generation and in format 1
     kept: list[int] | None = None  # numbers of the generations other than the current one; None like totals
     kept_digest: int | None = None  # of all rows of a kept generation; None in the current one and in format 1
+    bridge: str = ""  # gives pictures without a text the text features that it expects; empty if there is none
 
     @property
     def encoder_names(self) -> dict[str, str]:
@@ -279,7 +300,10 @@ class CollectionState:
 
     def pack(self) -> tuple[str, int]:
         """The state as JSON, and its checksum."""
-        content = json.dumps(asdict(self))
+        values = asdict(self)
+        if not self.bridge:  # as before there were bridges
+            del values["bridge"]
+        content = json.dumps(values)
         return content, zlib.crc32(content.encode())
 
     @classmethod
@@ -311,7 +335,7 @@ class CollectionState:
             counts += [getattr(self.totals, each.name) for each in fields(self.totals)]
         if not all(type(count) is int and 0 <= count < 1 << 64 for count in counts):
             raise ValueError
-        if not all(_FILE_NAME.fullmatch(name) for name in (self.model, self.image_encoder, self.text_encoder)):
+        if not all(_FILE_NAME.fullmatch(name) for name in (self.model, self.bridge, *self.encoder_names.values())):
             raise ValueError
         if not isinstance(self.made, str) or not (self.quality is None or math.isfinite(self.quality)):
             raise ValueError

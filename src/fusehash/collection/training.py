@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fusehash.collection import bridge as bridges
+from fusehash.collection.bridge import Bridge
 from fusehash.collection.encoding import (
     Encoders,
     FeatureCache,
@@ -47,9 +49,45 @@ def load_model(folder: Path, name: str, checksum: int | None = None) -> CrossMod
     return hashers.load(path)
 
 
+def bridge_file(folder: Path, name: str) -> Path:
+    return folder / f"bridge-{name}.safetensors"
+
+
+def load_bridge(folder: Path, name: str, checksum: int | None = None) -> Bridge | None:
+    """The bridge of a collection, None if it has none; damage raises."""
+    if not name:
+        return None
+    path = bridge_file(folder, name)
+    check_file(path, checksum)
+    return Bridge.load(path)
+
+
+def make_bridge(
+    folder: Path, settings: CollectionSettings, views: Views, encoders: Encoders
+) -> tuple[str, Bridge | None]:
+    """The name and the bridge of these items, which is written to its file; an empty name if they have none."""
+    if set(encoders) != set(VIEWS) or not bridges.exists(settings):
+        return "", None
+    first = bridges.first_bridge(settings, encoders, views["image"])
+    if first is None:
+        return "", None
+    is_pair = ~np.any([np.isnan(matrix[:, 0]) for matrix in views.values()], axis=0)
+    bridge = first.refined(*(views[view][is_pair] for view in VIEWS)).rounded()
+    parts = [np.ascontiguousarray(array).data.cast("B") for array in (bridge.weights, bridge.image_mean)]
+    name = fingerprint("bridge", *(encoders[view].fingerprint for view in VIEWS), *parts, bridge.text_mean.tobytes())
+    path = bridge_file(folder, name)
+    if path.exists() and not path.is_symlink():
+        with contextlib.suppress(FusehashError):  # a damaged file is made again
+            return name, Bridge.load(path)
+    bridge.save(path)
+    return name, bridge
+
+
 def files_of(folder: Path, state: CollectionState) -> dict[str, Path]:
-    """The files that a generation needs: "model" and the views of encoders."""
+    """The files that a generation needs: "model", "bridge" and the views of encoders."""
     models = {"model": model_file(folder, state.model)} if state.model else {}
+    if state.bridge:
+        models["bridge"] = bridge_file(folder, state.bridge)
     return models | {view: encoder_file(folder, view, name) for view, name in state.encoder_names.items()}
 
 
@@ -65,14 +103,28 @@ def remove_damaged(folder: Path, state: CollectionState) -> None:
             files_of(folder, state)[part].unlink(missing_ok=True)
 
 
-def matrices(entries: Sequence[Entry], encoders: Encoders, features: FeatureCache) -> Views:
-    """Features by view, one row per entry; NaN if the entry does not have the view."""
+def matrices(
+    entries: Sequence[Entry], encoders: Encoders, features: FeatureCache, bridge: Bridge | None = None
+) -> Views:
+    """Features by view, one row per entry; NaN if the entry does not have the view.
+
+    With a bridge, pictures without a text have the text features that it expects.
+    """
     contents = {"image": [entry.image for entry in entries], "text": [entry.text_content for entry in entries]}
-    return {
+    views = {
         view: features.matrix(encoders[view].fingerprint, contents[view], encoders[view].encoder.n_features_)
         for view in VIEWS
         if view in encoders
     }
+    return views if bridge is None else with_captions(views, bridge)
+
+
+def with_captions(views: Views, bridge: Bridge) -> Views:
+    """The views with the texts that a bridge expects of pictures without one."""
+    lacks_text = np.isnan(views["text"][:, 0]) & ~np.isnan(views["image"][:, 0])
+    texts = views["text"].copy()
+    texts[lacks_text] = bridge.captions(views["image"][lacks_text])
+    return {**views, "text": texts}
 
 
 def train(
@@ -123,10 +175,15 @@ class HeldOutPairs:
     trained: list[Entry]
     held_out: list[Entry]
     views: Views  # features of the held-out pairs
+    bridge: Bridge | None = None  # made without them
 
     @property
-    def images(self) -> Floats32:
-        return self.views["image"]
+    def pictures(self) -> Views:
+        """The held-out pictures as if they had no captions."""
+        alone = {"image": self.views["image"]}
+        if self.bridge is None:
+            return alone
+        return with_captions({**alone, "text": np.full_like(self.views["text"], np.nan)}, self.bridge)
 
 
 def held_out_model(

@@ -142,6 +142,8 @@ def methods(as_json: inputs.Json = False) -> None:
 
     columns = ("name", "title", "kind", "year", "reference", "basis")
     entries = [{name: getattr(entry, name) for name in columns} for entry in hashers.catalogue()]
+    for entry, listed in zip(hashers.catalogue(), entries, strict=True):
+        listed["kind"] = f"{entry.kind}, deep" if entry.is_deep else entry.kind
     if as_json:
         print_json(entries)
     else:

@@ -58,8 +58,22 @@ MinConfidence = Annotated[
 QueryLabel = Annotated[str | None, typer.Option("--label", help="Collections: only items with this label.")]
 Rerank = Annotated[bool, typer.Option(help="Collections: rank candidates by their features, not only by their bits.")]
 Bits = Annotated[int | None, typer.Option(help="Length of the codes, a multiple of 8.")]
-ImageEncoder = Annotated[str | None, typer.Option(help="Image encoder: classical, sift, clip; in Python also onnx.")]
-TextEncoder = Annotated[str | None, typer.Option(help="Text encoder: tfidf, lda, clip; in Python also onnx.")]
+ImageEncoder = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME[:key=value]",
+        help="Image encoder: a name that `fusehash encoders` lists, or an ONNX file.",
+        show_default="auto",
+    ),
+]
+TextEncoder = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME[:key=value]",
+        help="Text encoder: a name that `fusehash encoders` lists, or an ONNX file with tokenizer.json next to it.",
+        show_default="auto",
+    ),
+]
 Seed = Annotated[int | None, typer.Option(min=0, help="Seed of the method.")]
 CollectionPath = Annotated[Path, typer.Argument(metavar="COLLECTION", help="The folder of a collection.")]
 
@@ -78,8 +92,9 @@ def build(
 ) -> None:
     """Build a searchable collection of pictures and texts, or update one from its folder.
 
-    By default, a new collection has 64 bits, the encoders classical and tfidf, and seed 0.
+    By default, a new collection has 64 bits, seed 0, and the best encoders that are installed.
     """
+    from fusehash import encoders
     from fusehash.collection import Collection, read_folder
 
     chosen = _chosen(bits, image_encoder, text_encoder, seed)
@@ -93,6 +108,8 @@ def build(
     if is_new:
         inputs.check_folder(out, "A collection")
         collection = Collection.create(out, **chosen)
+        if image_encoder is None and text_encoder is None and encoders.advice():
+            complain(encoders.advice())
     else:
         collection = Collection.open(out)
         _check_same(collection, chosen)
@@ -267,7 +284,9 @@ def _check_same(collection: Collection, chosen: dict[str, Any]) -> None:
     settings = collection.settings
     current = _chosen(settings.n_bits, settings.image.name, settings.text.name, settings.random_state)
     for name, value in chosen.items():
-        if current[name] != value:
+        if not (name.endswith("_encoder") and settings.has_encoder(name.partition("_")[0], value)) and (
+            current[name] != value
+        ):
             raise DataError(
                 f"The collection {collection.path} has {name} {current[name]!r}, which stays; index reindex "
                 f"--keep-current builds codes with another. Got {value!r}."

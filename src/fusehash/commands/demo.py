@@ -130,7 +130,9 @@ def build(
     """A collection of all items except the queries. If something fails, it is deleted."""
     from fusehash.collection import Collection
 
-    collection = Collection.create(folder, n_bits=bits, image_params=IMAGE_PARAMS)
+    collection = Collection.create(
+        folder, n_bits=bits, image_params=IMAGE_PARAMS, image_encoder="classical", text_encoder="tfidf"
+    )
     try:
         with collection:
             with progress("collection") as report, timed(seconds, "collection"):

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from fusehash.commands.terminal import complain, printable
+from fusehash.commands.terminal import complain
+from fusehash.console import printable
 from fusehash.errors import DataError
 from fusehash.extras import require
 

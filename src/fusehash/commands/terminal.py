@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.segment import Segment
+from rich.console import Console
 from typer.core import TyperGroup
 
+from fusehash.console import UNPRINTABLE, DataConsole, printable
+from fusehash.console import progress as progress
 from fusehash.extras import require
 
 if TYPE_CHECKING:
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 PLAIN_WIDTH = 120  # of tables in a file or a pipe
-SECONDS_BETWEEN_LINES = 5.0  # of progress, if stderr is not a terminal
 
 # Pictures: two pixels per character, the upper one as its color and the lower one as its background.
 UPPER, LOWER = "▀", "▄"
@@ -32,10 +29,6 @@ COLORS = ("truecolor", "256")
 GAP = 2
 MIN_SIDE, MAX_SIDE = 8, 24
 OPAQUE = 128  # of 255; pixels below show the background of the terminal
-
-# Control characters, which a terminal obeys (but not tab and newline), characters that turn the direction of text, and
-# halves of characters, which cannot be printed.
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class FusehashGroup(TyperGroup):
@@ -61,19 +54,6 @@ class FusehashGroup(TyperGroup):
             except MemoryError as error:
                 complain(f"There is not enough memory. {error}".rstrip())
             raise typer.Exit(1)
-
-
-def printable(text: str) -> str:
-    """Text from data as a terminal may show it: what would control the terminal is written as an escape."""
-    return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
-
-
-class DataConsole(Console):
-    """A console that shows data: only its own styles reach the terminal."""
-
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
 
 def complain(sentence: str) -> None:
@@ -111,7 +91,7 @@ def say(*lines: str) -> None:
 def print_json(result: Any) -> None:
     """Print a result as JSON to stdout."""
     text = json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False)
-    typer.echo(_UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
+    typer.echo(UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Iterable[Any]], console: Console | None = None) -> None:
@@ -123,34 +103,6 @@ def print_table(columns: Sequence[str], rows: Iterable[Iterable[Any]], console: 
     for row in rows:
         table.add_row(*(Text(printable(str(cell))) for cell in row))
     (console or stdout()).print(table)
-
-
-@contextmanager
-def progress(title: str) -> Iterator[Callable[[int, int, str], None]]:
-    """A callback(step, total, message) that draws a bar on stderr; without a terminal, a line every few seconds."""
-    console = DataConsole(stderr=True)
-    if not console.is_terminal:
-        yield _lines(title)
-        return
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    texts = (TextColumn(text, markup=False) for text in ("{task.description}", "{task.fields[note]}"))
-    columns = (next(texts), BarColumn(), next(texts), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(title, total=None, note="")
-        yield lambda step, total, message: bar.update(task, completed=step, total=total, note=message)
-
-
-def _lines(title: str) -> Callable[[int, int, str], None]:
-    last = time.monotonic()
-
-    def report(step: int, total: int, message: str) -> None:
-        nonlocal last
-        if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
-            last = time.monotonic()
-            typer.echo(printable(f"{title}: {f'{step}/{total} ' if total else ''}{message}"), err=True)
-
-    return report
 
 
 def can_show(console: Console) -> bool:

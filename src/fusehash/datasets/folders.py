@@ -22,7 +22,9 @@ from typing import Any, NoReturn
 
 from fusehash.errors import DataError, warn
 
-IMAGE_SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".gif", ".webp", ".bmp", ".tif", ".tiff"))
+IMAGE_SUFFIXES = frozenset(
+    (".jpg", ".jpeg", ".png", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".avif", ".heic", ".heif")
+)
 TABLE_SUFFIXES = frozenset((".csv", ".tsv", ".jsonl", ".ndjson"))
 DEFAULT_CAPTIONS = ("captions.csv", "captions.jsonl")
 MAX_TEXT_BYTES = 1 << 20

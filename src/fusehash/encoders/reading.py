@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -13,18 +14,23 @@ import numpy as np
 
 from fusehash import trust
 from fusehash.errors import DataError
-from fusehash.extras import require
+from fusehash.extras import is_installed, require
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 ImageLike: TypeAlias = "str | Path | bytes | Image"
 
-FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF")
+FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "AVIF", "HEIF")
+NAMES = "JPEG, PNG, GIF, WEBP, BMP, TIFF, AVIF or HEIC"
 # About 200 MB decoded. A few kilobytes of file can claim far more than that.
 MAX_PIXELS = 64_000_000
-# Bytes of memory per pixel while an image is decoded, turned and copied; libwebp holds three copies more.
+HEIC_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
+INSTALL_HEIC = 'pip install "fusehash[heic]"'
+# Bytes of memory per pixel while an image is decoded, turned and copied; libwebp holds three copies more, and the
+# libraries of AVIF and HEIC up to as many.
 DECODING_BYTES, WEBP_DECODING_BYTES = 12, 20
+LIKE_WEBP = ("WEBP", "AVIF", "HEIF")
 STRIP_PIXELS = 1 << 20
 MAX_SCANS = 100  # of a JPEG file, as in libtiff; each takes a pass over all pixels, and 50 bytes of the file
 ORIENTATION = 0x0112  # EXIF tag
@@ -42,7 +48,8 @@ def open_image(source: ImageLike, *, max_pixels: int = MAX_PIXELS, side: int | N
     Parameters
     ----------
     source : str, Path, bytes or PIL.Image.Image
-        A path, the bytes of a file, or an image. Files may be JPEG, PNG, GIF, WEBP, BMP or TIFF.
+        A path, the bytes of a file, or an image. Files may be JPEG, PNG, GIF, WEBP, BMP, TIFF or AVIF, and HEIC if
+        the package pillow-heif is installed.
     max_pixels : int
         Larger images are rejected before they are decoded.
     side : int, optional
@@ -61,18 +68,45 @@ def open_image(source: ImageLike, *, max_pixels: int = MAX_PIXELS, side: int | N
     try:
         if file is None:
             return _decoded(source, name, max_pixels, None)
-        with file, module.open(file, formats=FORMATS) as image:
+        with file, module.open(file, formats=known_formats()) as image:
             if image.format in ("JPEG", "MPO"):  # MPO: a JPEG file with an index of further images
                 _check_scans(file, name)
             return _decoded(image, name, max_pixels, side)
     except ImageError:
         raise
     except module.UnidentifiedImageError:
-        raise ImageError(f"{name} must be a JPEG, PNG, GIF, WEBP, BMP or TIFF image. It is something else.") from None
+        if lacks_package(source):
+            raise ImageError(f"{name} is a HEIC image, which needs a package: {INSTALL_HEIC}.") from None
+        raise ImageError(f"{name} must be an image of the kind {NAMES}. It is something else.") from None
     except (module.DecompressionBombError, module.DecompressionBombWarning):
         raise ImageError(f"{name} must have at most {max_pixels:,} pixels. It claims to have more.") from None
     except Exception as error:  # decoders of damaged files raise nearly anything; the file of an image may be gone
         raise ImageError(f"{name} must be an intact image. It is damaged ({_reason(error)}).") from error
+
+
+def known_formats() -> tuple[str, ...]:
+    """The formats that can be read here."""
+    return _formats(is_installed("pillow_heif"))
+
+
+@lru_cache(maxsize=2)
+def _formats(with_heif: bool) -> tuple[str, ...]:
+    module = require("PIL.Image", "Reading images")
+    if with_heif:
+        require("pillow_heif", "Reading HEIC images").register_heif_opener(thumbnails=False)
+    module.init()
+    return tuple(name for name in FORMATS if name in module.OPEN and (with_heif or name != "HEIF"))
+
+
+def lacks_package(source: Any) -> bool:
+    """Whether a file or its content is HEIC, and the package that reads it is missing."""
+    head = b""
+    if isinstance(source, bytes | bytearray | memoryview):
+        head = bytes(source[:12])
+    elif isinstance(source, str | Path):
+        with trust.open_file(Path(source), repr(str(source)), ImageError) as file:
+            head = file.read(12)
+    return head[4:8] == b"ftyp" and head[8:12] in HEIC_BRANDS and not is_installed("pillow_heif")
 
 
 def thumbnail(image: Image, side: int = 256) -> bytes:

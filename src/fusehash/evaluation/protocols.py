@@ -207,6 +207,7 @@ def evaluate(
     refit: bool = True,
     asymmetric: bool = False,
     progress: Progress | None = None,
+    verbose: bool = False,
 ) -> EvaluationResult:
     """MAP@k (rule E1) of a model on a data set, for every ordered pair of views.
 
@@ -228,6 +229,8 @@ def evaluate(
         Rank by the real-valued projection of the query instead of its code.
     progress : callable or None, default=None
         Called with (step, total, message) before every step.
+    verbose : bool, default=False
+        Show the progress on stderr, unless `progress` is given.
 
     Returns
     -------
@@ -248,6 +251,12 @@ def evaluate(
     >>> result["H", "image->text"]
     Score(H image->text: 0.2383, 1 seeds)
     """
+    if verbose and progress is None:
+        from fusehash import console
+
+        how: dict[str, Any] = {"protocols": protocols, "seeds": seeds, "refit": refit, "asymmetric": asymmetric}
+        with console.progress("evaluate") as bar:
+            return evaluate(model, dataset, k=k, ties=ties, progress=bar, **how)
     choice(*TIES).check("evaluate", "ties", ties)
     check_k(k, "evaluate", dataset.views.n_rows)
     names = _check_protocols(protocols)

@@ -159,7 +159,7 @@ def collect(spec: Spec, store: ResultStore, progress: Progress | None = None) ->
     for requested in spec.datasets:
         dataset = store.find_dataset(requested.name, requested.options)
         plan = [] if dataset is None else [(entry, _key(entry.settings)) for entry in planned(spec, dataset)]
-        out.append(Results(spec, requested, dataset, tuple(plan)))
+        out += [Results(one, requested, dataset, tuple(plan)) for one in spec.each_k()]
     entries = [(results, *item) for results in out for item in results.planned.items()]
     for step, (results, key, entry) in enumerate(entries):
         if progress is not None:
@@ -170,7 +170,7 @@ def collect(spec: Spec, store: ResultStore, progress: Progress | None = None) ->
             continue
         if record is not None and results.dataset is not None:
             curves = not entry.series.group and entry.settings.n_bits == bits_for(spec, entry.series, CURVE_BITS)
-            results.runs[key] = measure(record, results.dataset, spec, curves=curves)
+            results.runs[key] = measure(record, results.dataset, results.spec, curves=curves)
     return out
 
 

@@ -130,7 +130,6 @@ def html_page(spec: Spec, store: ResultStore, results: Sequence[Results], exampl
     page = template.render(
         spec=spec,
         notes=_notes(spec),
-        metric=metric_name(spec),
         sections=[section for section in sections if section.results.dataset is not None],
         absent=[section for section in sections if section.results.dataset is None],
         summary=[sentence for section in sections for sentence in summary(section)],

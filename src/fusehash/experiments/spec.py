@@ -8,10 +8,10 @@ sweep: {method: agsfh, bits: [32], over: {lambda: [1, 10], n_anchors: [100, 300]
 bits: [16, 32, 64, 128]
 seeds: 5                                              0 to 4, or a list
 protocols: [U, H, HN, FN]
-k: 50                                                 or all
+k: 50                                                 or all, or a list of both: a table for each
 ties: stable                                          default: expected
 sections: [map, times]                                parts of the report
-paper: 1                                              the printed table to compare with
+paper: 1                                              the printed table to compare with, or its name (ucch)
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from fusehash.parameters import MAX_BITS, Rule, integer, multiple_of
 MAX_SEEDS = 10_000
 SHIPPED = Path(__file__).parent / "specs"
 PAPER_TABLES = (1, 2, 3, 4, 5, 6, 7)
+OTHER_TABLES = ("ucch",)  # printed in other papers
 SECTIONS = ("map", "topn", "pr", "convergence", "sensitivity", "times", "ablation", "examples")
 KEYS = (
     "title", "notes", "dataset", "methods", "sweep", "bits", "seeds", "protocols", "k", "ties", "sections", "paper",
@@ -109,8 +110,14 @@ class Spec:
     k: int | None
     ties: str
     sections: tuple[str, ...]
-    paper: int | None
+    paper: int | str | None
+    more_k: tuple[int | None, ...] = ()
     options: tuple[str, ...] = ()  # of the command line that changed it, as words: what repeats it needs them too
+
+    def each_k(self) -> list[Spec]:
+        """The same specification once for every k; what does not depend on k is with the first."""
+        more = tuple(section for section in self.sections if section in ("map", "ablation"))
+        return [replace(self, more_k=()), *(replace(self, k=k, more_k=(), sections=more) for k in self.more_k)]
 
     @property
     def chosen(self) -> bool:
@@ -230,6 +237,9 @@ def parse_spec(content: Any, name: str, *, allow: Sequence[str] = ()) -> Spec:
     datasets = _list(datasets if isinstance(datasets, list) else [datasets], "dataset", name)
     seeds, k = entries.get("seeds", 5), entries.get("k", 50)
     ties, paper = entries.get("ties", "expected"), entries.get("paper")
+    first, *more = [_k(value, name) for value in (_list(k, "k", name) if isinstance(k, list) else [k])]
+    if paper is not None and paper not in OTHER_TABLES:
+        paper = _number(paper, "paper", integer(1, max(PAPER_TABLES), why=f", or {', '.join(OTHER_TABLES)}"), name)
     if not isinstance(seeds, list):
         seeds = list(range(_number(seeds, "seeds", integer(1, MAX_SEEDS, why=", or a list of seeds"), name)))
     _among("ties", [ties], TIES, name)
@@ -242,10 +252,11 @@ def parse_spec(content: Any, name: str, *, allow: Sequence[str] = ()) -> Spec:
         bits=_bits(entries["bits"], name),
         seeds=_numbers(seeds, "seeds", integer(), name),
         protocols=_names(entries.get("protocols", list(PROTOCOLS)), "protocols", list(PROTOCOLS), name),
-        k=None if k in (None, "all") else _number(k, "k", integer(1, why=", or all"), name),
+        k=first,
         ties=ties,
         sections=_names(entries.get("sections", ["map"]), "sections", SECTIONS, name),
-        paper=None if paper is None else _number(paper, "paper", integer(1, max(PAPER_TABLES)), name),
+        paper=paper,
+        more_k=tuple(k for k in dict.fromkeys(more) if k != first),
     )
 
 
@@ -308,6 +319,10 @@ def _check_params(method: str, params: Any, name: str) -> None:
         canonical_json(params)
     except ValueError as error:
         raise DataError(f"{what} must be finite numbers, text or lists of them. Got {params!r} instead.") from error
+
+
+def _k(value: Any, name: str) -> int | None:
+    return None if value in (None, "all") else _number(value, "k", integer(1, why=", or all"), name)
 
 
 def _bits(values: Any, name: str) -> tuple[int, ...]:

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
+from fusehash.datasets.loading import benchmark_of
 from fusehash.errors import ParameterError
 from fusehash.evaluation import METRICS, PROTOCOLS, Score
 from fusehash.experiments import significance
 from fusehash.experiments.methods import kind_of_method
 from fusehash.experiments.metrics import Direction, Results
 from fusehash.experiments.significance import Mark
-from fusehash.experiments.spec import PAPER_TABLES, Series, Spec
+from fusehash.experiments.spec import OTHER_TABLES, PAPER_TABLES, Series, Spec
 from fusehash.hashers.catalogue import OURS
 from fusehash.views import Floats
 
@@ -68,11 +69,12 @@ class PublishedTable:
 
 
 @cache
-def published(table: int) -> PublishedTable:
-    """Table 1 to 7 of the paper."""
-    if table not in PAPER_TABLES:
-        raise ParameterError("published", "table", "a number from 1 to 7", table)
-    content = json.loads((PUBLISHED / f"table{table}.json").read_text(encoding="utf-8"))
+def published(table: int | str) -> PublishedTable:
+    """Table 1 to 7 of the paper, or the table of another paper by name."""
+    if table not in (*PAPER_TABLES, *OTHER_TABLES):
+        raise ParameterError("published", "table", f"a number from 1 to 7, or {', '.join(OTHER_TABLES)}", table)
+    file = f"table{table}.json" if table in PAPER_TABLES else f"{table}.json"
+    content = json.loads((PUBLISHED / file).read_text(encoding="utf-8"))
     bits, rows = content["bits"], []
     for entry in content["rows"]:
         values = dict(zip(bits, entry.pop("values"), strict=True))
@@ -257,7 +259,7 @@ def _printed(results: Results, quantity: str, direction: Direction) -> Printed:
     table = None if results.spec.paper is None else published(results.spec.paper)
     if table is None or table.quantity != quantity:
         return {}
-    key = (results.requested.name, "->".join(filter(None, direction)))
+    key = (benchmark_of(results.requested.name), "->".join(filter(None, direction)))
     return {row.method: row.values for row in table.rows if (row.dataset, row.direction) == key}
 
 

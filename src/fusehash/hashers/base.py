@@ -95,6 +95,7 @@ class CrossModalHasher(RowEncoder):
     random_state: Any
     n_threads: int | None
     callback: Progress | None
+    _bar: Progress | None = None  # while `fit(verbose=True)` runs
 
     n_samples_: int
     uncut_bits_: int  # only of a model that `cut` has made: the bits that its hash functions give
@@ -111,7 +112,7 @@ class CrossModalHasher(RowEncoder):
 
     # -- fitting -------------------------------------------------------------------------------------------------
 
-    def fit(self, views: ViewsLike, y: Any = None) -> CrossModalHasher:
+    def fit(self, views: ViewsLike, y: Any = None, *, verbose: bool = False) -> CrossModalHasher:
         """Learn codes and hash functions from paired views.
 
         Parameters
@@ -123,6 +124,8 @@ class CrossModalHasher(RowEncoder):
             controls read them block by block; other methods load all rows into memory.
         y : array-like, shape (n,) or (n, n_classes), optional
             Labels for supervised methods: one class per row, or a 0/1 matrix. Unsupervised methods ignore it.
+        verbose : bool, default False
+            Show the progress on stderr, next to the calls of `callback`.
 
         Returns
         -------
@@ -133,6 +136,18 @@ class CrossModalHasher(RowEncoder):
         ParameterError, DataError
             If a parameter, the views or the labels cannot be used. The model stays as it was before the call.
         """
+        if not verbose:
+            return self._fit_checked(views, y)
+        from fusehash.console import progress
+
+        try:
+            with progress(type(self).__name__) as self._bar:
+                return self._fit_checked(views, y)
+        finally:
+            self.__dict__.pop("_bar", None)
+
+    def _fit_checked(self, views: ViewsLike, y: Any) -> CrossModalHasher:
+        """`fit` without a progress bar."""
         parameters.check(type(self).__name__, self.parameter_rules(), self.get_params(deep=False))
         if getattr(self, "device", None) is not None:
             check_device(str(self.device))
@@ -238,8 +253,9 @@ class CrossModalHasher(RowEncoder):
         warn(f"{type(self).__name__} was asked for {self.n_bits} bits of {source}; {consequence}.")
 
     def _report(self, step: int, total: int, message: str) -> None:
-        if self.callback is not None:
-            self.callback(step, total, message)
+        for listener in (self.callback, self._bar):
+            if listener is not None:
+                listener(step, total, message)
 
     # -- shorter codes -------------------------------------------------------------------------------------------
 

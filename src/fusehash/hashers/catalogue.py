@@ -46,7 +46,12 @@ class MethodInfo:
         """The full name of its module."""
         if self.package not in _FOLDERS:
             return self.package
-        return f"fusehash.hashers.{self.package}" + (f".{self.name}" if self.package in (_B, _R) else "")
+        return f"fusehash.hashers.{self.package}" + (f".{self.name}" if self.package in (_B, _R, _D) else "")
+
+    @property
+    def is_deep(self) -> bool:
+        """Whether `fit` trains networks and needs PyTorch."""
+        return self.package == _D
 
     def load(self) -> type[CrossModalHasher]:
         """The class."""
@@ -56,8 +61,8 @@ class MethodInfo:
 
 _CODE, _TEXTBOOK, _TEXT, _OURS = "author code known", "textbook", "reconstructed from text", "this project"
 _U, _S, _C = KINDS
-_B, _R, _K = "baselines", "reconstructed", "controls"
-_FOLDERS = (*OURS, _B, _R, _K)
+_B, _R, _D, _K = "baselines", "reconstructed", "deep", "controls"
+_FOLDERS = (*OURS, _B, _R, _D, _K)
 GROUP = "fusehash.hashers"  # of entry points
 _ADDRESS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _allowed: dict[str, MethodInfo] = {}
@@ -85,6 +90,14 @@ METHODS: dict[str, MethodInfo] = {
         ("fdch", "FDCH", _S, 2018, "Fast Discrete Cross-modal Hashing, ACM MM 2018", _TEXT, _R, "FDCH"),
         ("adch", "ADCH", _S, 2018, "Asymmetric Discrete Cross-modal Hashing, ICMR 2018", _TEXT, _R, "ADCH"),
         ("scvh", "CVH with labels", _S, 2011, "Cross-View Hashing, IJCAI 2011", _TEXT, _R, "SupervisedCVH"),
+        ("djsrh", "DJSRH", _U, 2019, "Deep Joint-Semantics Reconstructing Hashing, ICCV 2019", _CODE, _D, "DJSRH"),
+        ("jdsh", "JDSH", _U, 2020, "Joint-modal Distribution-based Similarity Hashing, SIGIR 2020", _CODE, _D, "JDSH"),
+        ("dgcpn", "DGCPN", _U, 2021, "Deep Graph-neighbor Coherence Preserving Network, AAAI 2021", _CODE, _D, "DGCPN"),
+        ("cirh", "CIRH", _U, 2022, "Correlation-Identity Reconstruction Hashing, TKDE 2022", _CODE, _D, "CIRH"),
+        ("ucch", "UCCH", _U, 2023, "Unsupervised Contrastive Cross-modal Hashing, TPAMI 2023", _CODE, _D, "UCCH"),
+        ("dbrc", "DBRC", _U, 2017, "Deep Binary Reconstruction, ACM MM 2017", _TEXT, _D, "DBRC"),
+        ("dcmh", "DCMH", _S, 2017, "Deep Cross-Modal Hashing, CVPR 2017", _CODE, _D, "DCMH"),
+        ("ddcmh", "DDCMH", _S, 2018, "Dual Deep Neural Networks Cross-Modal Hashing, AAAI 2018", _TEXT, _D, "DDCMH"),
         ("regression", "REG", _C, 2026, "signs and regression: AGSFH without its graph", _OURS, _K, "RegressionHasher"),
         ("random", "CCA + random rotation", _C, 2026, "CCA, randomly rotated", _OURS, _K, "RandomRotationHasher"),
     )

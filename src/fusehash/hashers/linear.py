@@ -137,6 +137,25 @@ def checked_mean(name: str, X: Floats) -> Floats:
     return np.asarray(mean)
 
 
+def checked_means(views: PairedViews) -> dict[str, Floats]:
+    """The mean of every view, in one pass over its row blocks; raises as `checked_mean` does."""
+    means = {}
+    for name in views:
+        width = views.n_features[name]
+        n, mean, squares = 0, np.zeros(width), np.zeros(width)
+        for rows in views.blocks():
+            X = views.block(name, rows)
+            with np.errstate(over="ignore", invalid="ignore"):
+                of_block = X.mean(axis=0)
+                apart, total = of_block - mean, n + len(X)
+                squares += ((X - of_block) ** 2).sum(axis=0) + apart**2 * (n * len(X) / total)
+                mean, n = mean + apart * (len(X) / total), total
+        _check_size(name, squares)
+        _check_varies(name, mean, squares / n)
+        means[name] = mean
+    return means
+
+
 def gram_sums(data: RowPasses, dtype: str = "float64") -> dict[str, CenteredGram]:
     """Means and centered Gram matrices of every view, in one pass; views must vary."""
 

@@ -14,18 +14,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fusehash.bits import Codes, check_codes
-from fusehash.errors import ParameterError
-from fusehash.parameters import integer, multiple_of, optional
+from fusehash.errors import DataError, ParameterError
+from fusehash.parameters import integer, multiple_of, optional, real
 from fusehash.search import engines
 from fusehash.search.engines.scan import warm_up
 from fusehash.search.file import FileStore
-from fusehash.search.rows import NO_IDS, Distances, Ids, InRange, Nearest, check_different, check_ids
+from fusehash.search.projections import Projections, check_projections, is_real
+from fusehash.search.rows import NO_IDS, Distances, Ids, Ints, check_different, check_ids
 from fusehash.search.servers import address as server
 from fusehash.search.store import MemoryStore, Store
 
 logger = logging.getLogger(__name__)
 
-_N_BITS, _K, _RADIUS, _THREADS = multiple_of(8, 1024), integer(1), integer(0), optional(integer(1))
+_N_BITS, _K, _THREADS = multiple_of(8, 1024), integer(1), optional(integer(1))
+_RADIUS, _SCORE = integer(0), real(0)
 _warming: list[threading.Thread] = []
 _ADDRESSES = f"an address that begins with one of {', '.join(server.SCHEMES)} and ://"
 
@@ -69,6 +71,8 @@ class HammingIndex:
     >>> offsets, distances, ids = index.range_search(np.array([[3, 0]], np.uint8), radius=1)
     >>> offsets, ids
     (array([0, 1]), array([30]))
+    >>> index.search(np.array([[-2.0, 0.5] + 14 * [-1.0]]), k=2)  # the first bit weighs more than the second
+    (array([[0.5, 2.5]]), array([[10, 30]]))
     >>> index.remove([10]), len(index), 10 in index
     (1, 2, False)
     """
@@ -265,13 +269,15 @@ class HammingIndex:
 
     def search(
         self, codes: ArrayLike, k: int, *, allowed: ArrayLike | None = None, threads: int | None = None
-    ) -> Nearest:
+    ) -> tuple[NDArray[Any], Ids]:
         """Return the nearest codes of every query.
 
         Parameters
         ----------
-        codes : uint8 array-like, shape (n_queries, n_bits / 8)
-            The queries.
+        codes : uint8 array-like, shape (n_queries, n_bits / 8), or float array-like, shape (n_queries, n_bits)
+            The queries: codes, compared by Hamming distance, or projections (one real number per bit, of which a code
+            keeps the sign). The score of a code is then the sum of the |numbers| whose signs differ from its bits,
+            each number rounded to a 2^-40th of the largest; see `fusehash.search.projections`.
         k : int
             Number of neighbors.
         allowed : array-like, optional
@@ -282,6 +288,7 @@ class HammingIndex:
         Returns
         -------
         distances : int32 array, shape (n_queries, min(k, codes searched))
+            For projections their scores, float64.
         ids : int64 array of the same shape
             In order of (distance, id).
 
@@ -290,21 +297,22 @@ class HammingIndex:
         ParameterError
             If `k` or `threads` is below 1.
         DataError
-            If the queries have another width, or `allowed` is neither ids nor a mask.
+            If the queries have another width, are not finite or zero in all columns, or `allowed` is neither ids nor a
+            mask.
         """
-        queries = check_codes(codes, self.n_bits, what="Query codes")
+        queries = self._checked_queries(codes)
         k, threads = int(_K.check("HammingIndex.search", "k", k)), self._checked_threads(threads)
         return self._store.search(queries, k, _check_allowed(allowed), threads)
 
     def range_search(
-        self, codes: ArrayLike, radius: int, *, allowed: ArrayLike | None = None, threads: int | None = None
-    ) -> InRange:
+        self, codes: ArrayLike, radius: float, *, allowed: ArrayLike | None = None, threads: int | None = None
+    ) -> tuple[Ints, NDArray[Any], Ids]:
         """Return all codes at most `radius` away from every query.
 
         Parameters
         ----------
-        radius : int
-            Largest Hamming distance.
+        radius : int, or float for projections
+            Largest Hamming distance or score.
         codes, allowed, threads
             As in `search`, and so are the errors.
 
@@ -313,11 +321,15 @@ class HammingIndex:
         offsets : int64 array, shape (n_queries + 1,)
             The results of query q are from `offsets[q]` to `offsets[q + 1]`.
         distances : int32 array, shape (n_results,)
+            For projections their scores, float64.
         ids : int64 array, shape (n_results,)
             In order of (distance, id) for each query.
         """
-        queries = check_codes(codes, self.n_bits, what="Query codes")
-        radius = int(_RADIUS.check("HammingIndex.range_search", "radius", radius))
+        queries = self._checked_queries(codes)
+        if isinstance(queries, Projections):
+            radius = float(_SCORE.check("HammingIndex.range_search", "radius", radius))
+        else:
+            radius = int(_RADIUS.check("HammingIndex.range_search", "radius", radius))
         return self._store.range_search(queries, radius, _check_allowed(allowed), self._checked_threads(threads))
 
     def pairs(self, radius: int, *, threads: int | None = None) -> Iterator[tuple[Ids, Ids, Distances]]:
@@ -400,6 +412,14 @@ class HammingIndex:
 
     def __repr__(self) -> str:
         return f"<HammingIndex of {self.n_bits} bits {self._store}>"
+
+    def _checked_queries(self, queries: ArrayLike) -> Codes | Projections:
+        """Codes, or real numbers as projections."""
+        if not is_real(queries):
+            return check_codes(queries, self.n_bits, what="Query codes")
+        if not isinstance(self._store, MemoryStore):
+            raise DataError("Queries to an index on a server must be uint8 codes. Got floats instead.")
+        return check_projections(queries, self.n_bits)
 
     def _checked_threads(self, threads: int | None) -> int | None:
         return self._threads if threads is None else int(_THREADS.check("HammingIndex", "threads", threads))

@@ -18,15 +18,17 @@ from numpy.typing import NDArray
 
 from fusehash.bits import Codes
 from fusehash.forks import new_lock
-from fusehash.search.engines import Engine
-from fusehash.search.rows import NO_IDS, Allowed, CodeRows, Edit, Ids, InRange, Nearest, check_new, count_on
+from fusehash.search.engines import Engine, weighted
+from fusehash.search.projections import Projections
+from fusehash.search.rows import NO_IDS, Allowed, CodeRows, Edit, Ids, check_new, count_on
 
 
 class Store(Protocol):
     """Rows and searches over them. Codes and ids are checked before: equal lengths, no id twice, the right width.
 
     `allowed` is None, a vector of ids without repetition, or a boolean mask over `ids()`; `search` returns as many
-    columns as there are allowed codes, at most k. Ids of `get`, `remove` and `replace` must be in the index; those of
+    columns as there are allowed codes, at most k. Distances are int32 for codes, and for projections, which stores on
+    servers do not take, scores in double precision. Ids of `get`, `remove` and `replace` must be in the index; those of
     the last two are ascending.
     """
 
@@ -42,8 +44,10 @@ class Store(Protocol):
     def add(self, ids: Ids | None, codes: Codes) -> Ids: ...  # at least one; without ids, count on from the highest
     def remove(self, ids: Ids) -> None: ...  # at least one
     def replace(self, ids: Ids, codes: Codes) -> None: ...  # at least one
-    def search(self, queries: Codes, k: int, allowed: Allowed, threads: int | None) -> Nearest: ...
-    def range_search(self, queries: Codes, radius: int, allowed: Allowed, threads: int | None) -> InRange: ...
+    def search(self, queries: Any, k: int, allowed: Allowed, threads: int | None) -> tuple[Any, Ids]: ...
+    def range_search(
+        self, queries: Any, radius: Any, allowed: Allowed, threads: int | None
+    ) -> tuple[Any, Any, Ids]: ...
     def compact(self) -> None: ...  # return unused space
     def stats(self) -> dict[str, Any]: ...  # never with a password
     def close(self) -> None: ...  # release files and connections
@@ -100,22 +104,30 @@ class MemoryStore:
     def replace(self, ids: Ids, codes: Codes) -> None:
         self._change(lambda rows, last_id: Edit(rows.ids_at(rows.positions(ids)), ids, codes))
 
-    def search(self, queries: Codes, k: int, allowed: Allowed, threads: int | None) -> Nearest:
-        rows = self._current()
+    def search(self, queries: Codes | Projections, k: int, allowed: Allowed, threads: int | None) -> tuple[Any, Ids]:
+        rows, (searcher, dtype) = self._current(), self._searcher(queries)
         positions = rows.allowed(allowed)
         k = min(k, len(rows) if positions is None else len(positions))
         if not k or not len(queries):
-            return np.empty((len(queries), k), np.int32), np.empty((len(queries), k), np.int64)
-        distances, nearest = self.engine.search(rows, queries, k, positions, threads)
+            return np.empty((len(queries), k), dtype), np.empty((len(queries), k), np.int64)
+        distances, nearest = searcher.search(rows, queries, k, positions, threads)
         return distances, rows.ids_at(nearest)
 
-    def range_search(self, queries: Codes, radius: int, allowed: Allowed, threads: int | None) -> InRange:
-        rows = self._current()
+    def range_search(
+        self, queries: Codes | Projections, radius: float, allowed: Allowed, threads: int | None
+    ) -> tuple[Any, Any, Ids]:
+        rows, (searcher, dtype) = self._current(), self._searcher(queries)
         positions = rows.allowed(allowed)
         if not len(queries) or not len(rows) or (positions is not None and not len(positions)):
-            return np.zeros(len(queries) + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.int64)
-        offsets, distances, near = self.engine.range_search(rows, queries, radius, positions, threads)
+            return np.zeros(len(queries) + 1, np.int64), np.empty(0, dtype), np.empty(0, np.int64)
+        offsets, distances, near = searcher.range_search(rows, queries, radius, positions, threads)
         return offsets, distances, rows.ids_at(near)
+
+    def _searcher(self, queries: Codes | Projections) -> tuple[Any, Any]:
+        """What answers such queries, and the type of its distances."""
+        if isinstance(queries, Projections):
+            return getattr(self.engine, "weighted", weighted), np.float64
+        return self.engine, np.int32
 
     def compact(self) -> None:
         with self._lock:

@@ -19,7 +19,7 @@ from fusehash.hashers.encoding import ENCODE_ROWS
 from fusehash.testing.subject import Subject, learned, refused, require, same, through_a_file
 
 CANDIDATES: tuple[Any, ...] = (object(), True, -1, 0, 1.5, -0.5, 12, np.nan, np.inf, "much", "", [])
-SHORT = {"max_iter": 2, "n_anchors": 60, "n_atoms": 60, "lasso_iter": 5}  # settings of slow methods
+SHORT = {"max_iter": 2, "n_anchors": 60, "n_atoms": 60, "lasso_iter": 5, "epochs": 1}  # settings of slow methods
 BATCHES = (2, 3, ENCODE_ROWS - 1, ENCODE_ROWS, ENCODE_ROWS + 1, 3 * ENCODE_ROWS + 5)
 
 

@@ -24,7 +24,7 @@ def dense(views, shares, mu, g, iterations, as_released=False, seed=0):
     X = [x - x.mean(axis=0) for x in views.values()]
     V = rng_for(seed, "start 0").random((len(X[0]), K))
     normal = rng_for(seed, "W")
-    W = [normal.random((x.shape[1], K)) for x in X]
+    W = [normal.random((x.shape[1], K)) - (0.0 if as_released else 0.5) for x in X]
     eye, pulls, losses = np.eye(K), [mu * (s if as_released else 1.0) for s in shares], []
     ridges = [g * (s if as_released else 1.0) for s in shares]
     for _ in range(iterations):
@@ -63,6 +63,22 @@ def test_the_objective_never_rises(mu, seed):
     assert len(loss) == 60
     assert np.diff(loss).max() <= 1e-9 * loss[0]
     assert loss[-1] < 0.9 * loss[0]
+
+
+def test_bits_differ_where_the_sum_of_the_features_varies_most():
+    """As in features after a ReLU: with W from U(0, 1) all bits were the sign of that sum."""
+    rng = np.random.default_rng(0)
+    latent, common = rng.standard_normal((600, 10)), 0.1 * rng.standard_normal((600, 1))
+    views = {
+        name: rng.random((600, width)) + common + 0.1 * latent @ rng.standard_normal((10, width))
+        for name, width in (("image", 200), ("text", 150))
+    }
+
+    def likeness(model):
+        codes = bits.unpack(model.codes_, 32).astype(float)
+        return np.abs(np.corrcoef(codes.T) - np.eye(32)).mean()
+
+    assert likeness(hashers.make("cmfh", n_bits=32, random_state=0).fit(views)) < 0.3
 
 
 def test_items_of_every_view_are_coded_like_the_training_pairs():

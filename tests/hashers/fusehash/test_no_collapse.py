@@ -23,7 +23,7 @@ def wiki(data_file: Callable[[str], Path]) -> fh.datasets.PairedDataset:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n_bits", [16, 128])
-@pytest.mark.parametrize("name", hashers.names())
+@pytest.mark.parametrize("name", [entry.name for entry in hashers.catalogue() if not entry.is_deep])
 def test_every_bit_varies(wiki: fh.datasets.PairedDataset, name: str, n_bits: int) -> None:
     train = wiki.views.rows(wiki.train)
     model = hashers.make(name, n_bits=n_bits, random_state=0)

@@ -127,7 +127,7 @@ def new_items(*numbers: int, text: str = "") -> list[NewItem]:
 
 def run_collection(folder: Path) -> Iterator[str]:
     path = folder / "my.collection"
-    with Collection.create(path, n_bits=16) as collection:
+    with Collection.create(path, n_bits=16, image_encoder="classical", text_encoder="tfidf") as collection:
         yield "create"
         collection.build(new_items(0, 1, 2, 3, 4))
         yield "build"
@@ -205,7 +205,11 @@ def check_codes(path: Path, collection: Collection, entries: list[Any]) -> None:
 
 def go_on_with_collection(folder: Path) -> None:
     path = folder / "my.collection"
-    with Collection.open(path) if path.exists() else Collection.create(path, n_bits=16) as collection:
+    with (
+        Collection.open(path)
+        if path.exists()
+        else Collection.create(path, n_bits=16, image_encoder="classical", text_encoder="tfidf") as collection
+    ):
         collection.add([*new_items(20, 21)])
         if len(collection) > 3:
             collection.reindex()

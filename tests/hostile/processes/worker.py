@@ -73,7 +73,7 @@ class OpenCollection:
 
     def __init__(self, folder: str, create: bool) -> None:
         if create and not Path(folder).exists():
-            Collection.create(folder, n_bits=16).close()
+            Collection.create(folder, n_bits=16, image_encoder="classical", text_encoder="tfidf").close()
         self._collection = Collection.open(folder, timeout=PATIENCE)
 
     def add(self, entries: Content) -> None:

@@ -34,7 +34,7 @@ def searching(context: Context) -> APIRouter:
     k_query = Query(DEFAULT_RESULTS, ge=1, le=limits.results, description="How many results at most.")
     offset_query = Query(0, ge=0, le=MAX_OFFSET, description="How many of the best results are skipped.")
     rerank_query = Query(True, description="Order candidates by more than their codes.")
-    chosen_filters, image_file = Depends(filters), File(description="JPEG, PNG, GIF, WEBP, BMP or TIFF.")
+    chosen_filters, image_file = Depends(filters), File(description="JPEG, PNG, GIF, WEBP, BMP, TIFF, AVIF or HEIC.")
     confidence_query = Query(0.0, ge=0.0, le=1.0, description="Leave out results with a lower confidence.")
     from_hit = links_to("/hits/0/item/id") | {"search_code": {"code": "/hits/0/code", "generation": "/generation"}}
     described: dict[str, Any] = {"response_model": records.SearchAnswer}

@@ -55,7 +55,7 @@ def writing(context: Context) -> APIRouter:
             return await run_in_threadpool(work)
 
     @router.patch(
-        "/items/{id}", responses=answers(401, 403, 404, 408, 413, 415, 422), summary="Edit a caption or labels"
+        "/items/{id}", responses=answers(400, 401, 403, 404, 408, 413, 415, 422), summary="Edit a caption or labels"
     )
     async def edit(request: records.EditRequest, id: int = id_path) -> records.ReportAnswer:
         """What is not given stays. An empty text removes the caption."""

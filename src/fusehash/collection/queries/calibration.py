@@ -157,7 +157,7 @@ def _search(held: training.HeldOutPairs, encoders: Encoders) -> tuple[Floats, Fl
     several = np.array([bool(rest) for rest, _ in halves])
     rest = Words.read((number, text) for number, (text, _) in enumerate(halves))
     last = Words.read((number, text) for number, (_, text) in enumerate(halves))
-    codes = training.encode(held.model, {"image": held.images})
+    codes = training.encode(held.model, held.pictures)
     usable = np.array([number for number, code in enumerate(codes) if code is not None], np.int64)
     queries = queries_from(texts, keys)
     if not len(usable) or not queries:

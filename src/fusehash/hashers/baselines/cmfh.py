@@ -23,7 +23,8 @@ class CMFH(LinearHasher):
 
         min  sum_m l_m ||X_m - V U_m'||^2 + mu sum_m ||V - X_m W_m||^2 + g (||V||^2 + sum_m ||U_m||^2 + ||W_m||^2)
 
-    From U(0, 1) for V and W_m each step solves for one group of unknowns exactly, so the objective never rises:
+    From U(0, 1) for V and U(-1/2, 1/2) for W_m each step solves for one group of unknowns exactly, so the objective
+    never rises:
 
         U_m = X_m'V (V'V + g/l_m I)^-1
         V   = (sum_m X_m (l_m U_m + mu W_m)) (sum_m l_m U_m'U_m + (M mu + g) I)^-1
@@ -57,10 +58,14 @@ class CMFH(LinearHasher):
 
     Notes
     -----
+    The authors start W_m at U(0, 1), so that all columns share the direction of the sum of the features. Where that
+    sum varies much, as in deep features after a ReLU, mu holds V near X_m W_m, and all bits stay nearly the same.
+    Around zero the columns start apart.
+
     Two codes of the authors are public. The first uses g where the objective asks for g/l_m and g/mu. The second
-    weights mu by l_m, and the order of its operations divides W_m by mu^2, so that W_m hardly pulls at V after the
-    first step. `as_released` follows the second, which collections of methods contain; `objective_` is then that code's
-    (every term weighted by l_m) and can rise.
+    weights mu by l_m, and the order of its operations divides W_m by mu^2, so that W_m hardly pulls at V after
+    the first step. `as_released` follows the second from U(0, 1), which collections of methods contain;
+    `objective_` is then that code's (every term weighted by l_m) and can rise.
 
     References
     ----------
@@ -110,7 +115,8 @@ class CMFH(LinearHasher):
         data = JointFeatures(views, {"V": self.n_bits}, self._seed, self.n_threads)
         share = self._shares(views)
         rng = rng_for(self._seed, "W")
-        W = {name: rng.random((d, self.n_bits)) for name, d in views.n_features.items()}
+        middle = 0.0 if self.as_released else 0.5
+        W = {name: rng.random((d, self.n_bits)) - middle for name, d in views.n_features.items()}
         A = data.start("V")
         losses = []
         for step in range(self.max_iter):

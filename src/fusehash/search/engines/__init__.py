@@ -6,6 +6,9 @@ multi-index  look-up tables, see multi_index. 8 bytes per code and table; the sc
 auto         the scan, and the tables where they are measured to be faster on your queries.
 torch        compares every code with PyTorch, on a GPU if there is one ("torch:cuda:1" selects it).
 faiss-ivf, faiss-hnsw   approximate, through faiss; see faiss.py. Never chosen automatically.
+
+Real-valued queries (`projections.Projections`) are answered by the `weighted` of an engine, with the same two methods:
+the modules of "numpy" and "torch" have one each, all others use weighted.py. The results are equal.
 """
 
 from __future__ import annotations
@@ -33,7 +36,8 @@ class Engine(Protocol):
     """Answers searches. Positions are rows of `rows.codes`; `allowed` are the ones to look at, ascending.
 
     `search` returns distances and positions; at least `k` positions are to be looked at. `range_search` returns all
-    codes at most `radius` away. Engines may have a `name` and `stats()`, a dictionary, for `HammingIndex.stats`.
+    codes at most `radius` away. Engines may have a `name` and `stats()`, a dictionary, for `HammingIndex.stats`, and
+    `weighted`, an object with the same two methods for real-valued queries.
     """
 
     def search(self, rows: CodeRows, queries: Codes, k: int, allowed: Allowed, threads: Threads) -> Nearest: ...

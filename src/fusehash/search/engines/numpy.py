@@ -7,16 +7,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from fusehash.bits import Codes, distances_to
+from fusehash.bits import Codes, distances_to, unpacked
+from fusehash.search.projections import Projections, Scores
 from fusehash.search.rows import Allowed, CodeRows, InRange, Ints, Nearest, Threads
 
 SHIFT = 40  # a key is distance << 40 | position
+_BLOCK = 1 << 14  # codes unpacked at a time
 
 
 class NumpyEngine:
     """Compares every code on one thread."""
 
     name = "numpy"
+
+    @property
+    def weighted(self) -> NumpyWeighted:
+        """For real-valued queries."""
+        return NumpyWeighted()
 
     def search(self, rows: CodeRows, queries: Codes, k: int, allowed: Allowed, threads: Threads) -> Nearest:
         best = np.empty((len(queries), k), np.int64)
@@ -32,6 +39,44 @@ class NumpyEngine:
             near.append(np.sort(keys[keys < (radius + 1) << SHIFT]))
         offsets = np.cumsum([len(keys) for keys in near], dtype=np.int64)
         return offsets, *split(np.concatenate(near))
+
+
+class NumpyWeighted:
+    """Sums the weights of every code that differ, on one thread."""
+
+    def search(
+        self, rows: CodeRows, queries: Projections, k: int, allowed: Allowed, threads: Threads
+    ) -> tuple[Scores, Ints]:
+        scores, positions = np.empty((len(queries), k)), np.empty((len(queries), k), np.int64)
+        for q in range(len(queries)):
+            all_scores, where = _scores(rows, queries, q, allowed)
+            order = np.argsort(all_scores, kind="stable")[:k]
+            scores[q], positions[q] = all_scores[order], where[order]
+        return scores, positions
+
+    def range_search(
+        self, rows: CodeRows, queries: Projections, radius: float, allowed: Allowed, threads: Threads
+    ) -> tuple[Ints, Scores, Ints]:
+        scores, positions, counts = [np.empty(0)], [np.empty(0, np.int64)], [0]
+        for q in range(len(queries)):
+            all_scores, where = _scores(rows, queries, q, allowed)
+            near = np.flatnonzero(all_scores <= radius)
+            near = near[np.argsort(all_scores[near], kind="stable")]
+            scores.append(all_scores[near])
+            positions.append(where[near])
+            counts.append(len(near))
+        return np.cumsum(counts, dtype=np.int64), np.concatenate(scores), np.concatenate(positions)
+
+
+def _scores(rows: CodeRows, queries: Projections, q: int, allowed: Allowed) -> tuple[Scores, Ints]:
+    """The scores of all codes or the allowed ones, and their positions."""
+    positions = np.arange(len(rows)) if allowed is None else allowed
+    weights, signs = np.abs(queries.weights[q]), queries[q : q + 1].signs
+    scores = np.empty(len(positions), np.int64)
+    for start in range(0, len(positions), _BLOCK):
+        part = slice(start, start + _BLOCK)
+        scores[part] = unpacked(rows.codes[positions[part]] ^ signs) @ weights
+    return scores * queries.steps[q], positions
 
 
 def _keys(rows: CodeRows, query: Codes, allowed: Allowed) -> Ints:

@@ -41,7 +41,7 @@ class Scan:
         capacity = min(2 * k + 64, layout.n_rows)
         threads = layout.worthwhile(threads)
         query_blocks = blocks(n_queries, layout.block(capacity), threads, rows.codes.shape[1] * layout.n_rows)
-        stretches = _cut(layout.n_rows, min(-(-threads // len(query_blocks)), layout.n_rows // k))
+        stretches = cut_evenly(layout.n_rows, min(-(-threads // len(query_blocks)), layout.n_rows // k))
         distances = np.empty((len(stretches), n_queries, k), np.int32)
         positions = np.empty((len(stretches), n_queries, k), np.int64)
         calls = []
@@ -60,7 +60,7 @@ class Scan:
         layout, n_queries = _Layout(rows.codes, queries, allowed), len(queries)
         limit, threads = min(radius, layout.n_bits) + 1, layout.worthwhile(threads)
         query_blocks = blocks(n_queries, layout.block(0), threads)
-        stretches = _cut(layout.n_rows, -(-threads // len(query_blocks)))
+        stretches = cut_evenly(layout.n_rows, -(-threads // len(query_blocks)))
         counts = np.zeros((len(stretches), n_queries), np.int64)
         calls: list[tuple[Any, ...]] = [
             (layout.codes(*stretch), layout.queries[block], limit, counts[i, block])
@@ -173,10 +173,10 @@ def blocks(n_queries: int, largest: int, threads: int, query_bytes: int = 0) -> 
     ahead = 0
     if query_bytes and 1 < count <= threads:
         ahead = min(_START_BYTES // query_bytes, n_queries // (2 * count))
-    return [slice(start + ahead * (start > 0), stop + ahead) for start, stop in _cut(n_queries - ahead, count)]
+    return [slice(start + ahead * (start > 0), stop + ahead) for start, stop in cut_evenly(n_queries - ahead, count)]
 
 
-def _cut(n: int, parts: int) -> list[tuple[int, int]]:
+def cut_evenly(n: int, parts: int) -> list[tuple[int, int]]:
     """Cut 0..n into so many stretches (at least one) of equal length."""
     parts = max(1, parts)
     return [(n * i // parts, n * (i + 1) // parts) for i in range(parts)]

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,9 @@ from fusehash.errors import ParameterError
 from fusehash.extras import require
 from fusehash.forks import new_lock
 from fusehash.numerics.arrays import cast, host, is_accelerated, namespace, to_device_of
-from fusehash.search.engines.torch import select
+from fusehash.search.engines import weighted as processor
+from fusehash.search.engines.torch import select, weighted
+from fusehash.search.projections import Projections
 from fusehash.search.rows import Allowed, CodeRows, InRange, Nearest, Threads
 
 logger = logging.getLogger(__name__)
@@ -60,6 +63,11 @@ class TorchEngine:
         )
         return host(offsets), host(distances), host(positions)
 
+    @property
+    def weighted(self) -> TorchWeighted | ModuleType:
+        """For real-valued queries; the processor where the device has no double precision."""
+        return processor if getattr(self._find_device(), "type", "") == "mps" else TorchWeighted(self)
+
     def stats(self) -> dict[str, Any]:
         resident, device = self._resident, self._device
         n_bytes = 0 if resident is None else resident.nbytes
@@ -93,6 +101,21 @@ class TorchEngine:
     def _free(self, reference: weakref.ref[CodeRows]) -> None:
         if reference is self._rows:
             self._resident = None
+
+
+class TorchWeighted:
+    """Answers real-valued queries on the device of an engine."""
+
+    def __init__(self, engine: TorchEngine) -> None:
+        self._engine = engine
+
+    def search(self, rows: CodeRows, queries: Projections, k: int, allowed: Allowed, threads: Threads) -> Any:
+        return weighted.top_k(self._engine._sent(rows).codes, queries, k, self._engine._send(allowed))
+
+    def range_search(
+        self, rows: CodeRows, queries: Projections, radius: float, allowed: Allowed, threads: Threads
+    ) -> Any:
+        return weighted.within(self._engine._sent(rows).codes, queries, radius, self._engine._send(allowed))
 
 
 def _import() -> Any:

@@ -1,0 +1,1 @@
+"""Deep methods on features: two small networks each, learned with PyTorch, encoded with NumPy."""

@@ -1,0 +1,252 @@
+"""What training needs of PyTorch: heads, rows as tensors, batches, steps of optimizers, losses and progress."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+
+from fusehash.errors import DataError
+from fusehash.numerics.arrays import host
+from fusehash.parameters import Progress, rng_for
+from fusehash.views import Floats, PairedViews
+
+Tensor: TypeAlias = Any  # torch.Tensor
+Optimizer: TypeAlias = Any  # torch.optim.Optimizer
+Rows: TypeAlias = np.ndarray[Any, np.dtype[np.intp]]
+SAMPLE_ROWS = 1000  # rows over which outputs start with mean zero
+KEEP_BYTES = 2**29  # prepared rows up to this size stay on the device between batches
+
+
+class Training:
+    """One training run: rows of the views as tensors, seeded batches, and a record of the losses.
+
+    Attributes
+    ----------
+    losses : list of float
+        Mean loss of every epoch so far.
+    """
+
+    def __init__(
+        self,
+        views: PairedViews,
+        prepare: Callable[[Floats, str], Floats],
+        seed: int,
+        device: str | None,
+        report: Progress,
+    ) -> None:
+        self.views, self._prepare, self._seed, self._report = views, prepare, seed, report
+        self.device = torch.device(device or "cpu")
+        self.n_rows = views.n_rows
+        self.image, self.text = views.names
+        self.losses: list[float] = []
+        self._step_losses: list[Tensor] = []
+        self._rng = rng_for(seed, "batches")
+        self.generator = torch.Generator(self.device).manual_seed(seed % 2**63)
+        self._kept: dict[str, Tensor] = {}
+
+    def __enter__(self) -> Training:
+        self._threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # sums over threads differ in their last bits
+        n_bytes = 4 * self.n_rows * sum(self.views.n_features.values())
+        if self.views.in_memory and n_bytes <= KEEP_BYTES:
+            for name in self.views:
+                parts = [self._read(name, rows) for rows in self.views.blocks()]
+                self._kept[name] = torch.cat(parts)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._kept.clear()
+        torch.set_num_threads(self._threads)
+
+    # -- rows ----------------------------------------------------------------------------------------------------
+
+    def rows(self, name: str, rows: Any) -> Tensor:
+        """Some prepared rows of a view on the device."""
+        if name in self._kept:
+            return self._kept[name][rows if isinstance(rows, slice) else torch.as_tensor(rows, device=self.device)]
+        return self._read(name, rows)
+
+    def _read(self, name: str, rows: Any) -> Tensor:
+        return self.tensor(self._prepare(self.views.block(name, rows), name))
+
+    def pair(self, rows: Any) -> tuple[Tensor, Tensor]:
+        """Some prepared rows of both views."""
+        return self.rows(self.image, rows), self.rows(self.text, rows)
+
+    def blocks(self) -> Iterator[slice]:
+        """Row slices that cover the training rows."""
+        return self.views.blocks()
+
+    def tensor(self, array: Any) -> Tensor:
+        """An array in single precision on the device."""
+        return torch.as_tensor(np.ascontiguousarray(array, dtype=np.float32), device=self.device)
+
+    def index(self, rows: Rows) -> Tensor:
+        """Row numbers on the device."""
+        return torch.as_tensor(rows, device=self.device)
+
+    def zeros(self, *shape: int) -> Tensor:
+        return torch.zeros(shape, device=self.device)
+
+    def normal(self, *shape: int) -> Tensor:
+        """N(0, 1), seeded, the same on every device."""
+        return self.tensor(self._rng.standard_normal(shape))
+
+    # -- parts of networks ---------------------------------------------------------------------------------------
+
+    def heads(
+        self,
+        layers: tuple[Sequence[int], Sequence[int]],
+        n_bits: int,
+        dropout: float = 0.0,
+        output_std: float | None = None,
+    ) -> tuple[Head, Head]:
+        """A new head for the image and one for the text, whose outputs have mean zero over a sample of the rows.
+
+        Deep features are far from the origin, so that random outputs are nearly the same for all rows; without the
+        shift, some seeds stay for dozens of epochs where all rows have one code.
+        """
+        image, text = (
+            Head(self, f"{name} head", [self.views.n_features[name], *widths, n_bits], dropout)
+            for name, widths in zip((self.image, self.text), layers, strict=True)
+        )
+        if output_std is not None:
+            text.weights[-2].data = output_std * self.normal(*text.weights[-2].shape)
+        sample = np.sort(rng_for(self._seed, "sample").permutation(self.n_rows)[:SAMPLE_ROWS])
+        for name, head in ((self.image, image), (self.text, text)):
+            with torch.no_grad():
+                head.weights[-1] -= head(self.rows(name, sample), learning=False).mean(0)
+        return image, text
+
+    def decoders(self, layers: tuple[Sequence[int], Sequence[int]], n_bits: int) -> tuple[Head, Head]:
+        """Networks from codes to the rows of both views, with the hidden layers of heads in reverse."""
+        image, text = (
+            Head(self, f"{name} decoder", [n_bits, *reversed(widths), self.views.n_features[name]])
+            for name, widths in zip((self.image, self.text), layers, strict=True)
+        )
+        return image, text
+
+    def linear(self, name: str, n_inputs: int, n_outputs: int) -> tuple[Tensor, Tensor]:
+        """Weights and biases of a linear layer, from the uniform distribution that PyTorch starts with."""
+        bound = n_inputs**-0.5
+        rng = rng_for(self._seed, name)
+        W = self.tensor(rng.uniform(-bound, bound, (n_inputs, n_outputs)))
+        b = self.tensor(rng.uniform(-bound, bound, n_outputs))
+        return W.requires_grad_(), b.requires_grad_()
+
+    def parameter(self, value: Tensor) -> Tensor:
+        """A tensor that is learned."""
+        return value.requires_grad_()
+
+    def drop(self, X: Tensor, share: float) -> Tensor:
+        """Dropout: zeros in a random share of the entries, the others scaled up."""
+        kept = torch.rand(X.shape, generator=self.generator, device=self.device) >= share
+        return X * kept / (1.0 - share)
+
+    # -- steps ---------------------------------------------------------------------------------------------------
+
+    def sgd(self, weights: Sequence[Tensor], rate: float, **settings: Any) -> Optimizer:
+        return torch.optim.SGD(weights, rate, fused=True, **settings)
+
+    def adam(self, weights: Sequence[Tensor], rate: float, **settings: Any) -> Optimizer:
+        return torch.optim.Adam(weights, rate, fused=True, **settings)
+
+    def epochs(self, count: int, first: int = 0, total: int | None = None) -> Iterator[int]:
+        """`count` numbers from `first`; after each the mean loss of its steps is recorded and reported."""
+        total = count if total is None else total
+        for epoch in range(first, first + count):
+            yield epoch
+            loss = float(torch.stack(self._step_losses).mean()) if self._step_losses else 0.0
+            self._step_losses.clear()
+            if not np.isfinite(loss):
+                raise DataError("Training must converge. Its loss is no finite number; try a smaller learning_rate.")
+            self.losses.append(loss)
+            self._report(epoch + 1, total, f"epoch {epoch + 1}, loss {loss:.6g}")
+
+    def batches(self, size: int, *, drop_last: bool = True) -> Iterator[Rows]:
+        """All rows in random order, in batches. With `drop_last` (or a rest of one row) the rest is left out."""
+        size = min(size, self.n_rows)
+        order = self._rng.permutation(self.n_rows)
+        for start in range(0, self.n_rows, size):
+            rows = order[start : start + size]
+            if len(rows) == size or (not drop_last and len(rows) > 1):
+                yield rows
+
+    def draw(self, count: int, size: int) -> Iterator[Rows]:
+        """`count` batches of different rows, each drawn from all."""
+        for _ in range(count):
+            yield self._rng.choice(self.n_rows, min(size, self.n_rows), replace=False)
+
+    def numbers(self, high: int, shape: tuple[int, ...]) -> Tensor:
+        """Random integers below `high`."""
+        return torch.as_tensor(self._rng.integers(high, size=shape), device=self.device)
+
+    def step(self, loss: Tensor, *optimizers: Optimizer, clip: float | None = None) -> None:
+        """One step down the gradient of the loss."""
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        loss.backward()
+        if clip is not None:
+            torch.nn.utils.clip_grad_norm_(
+                [w for o in optimizers for group in o.param_groups for w in group["params"]], clip
+            )
+        for optimizer in optimizers:
+            optimizer.step()
+        self._step_losses.append(loss.detach())
+
+    def step_along(self, output: Tensor, gradient: Tensor, loss: Tensor, optimizer: Optimizer) -> None:
+        """One step along a gradient with respect to an output that is known in closed form."""
+        optimizer.zero_grad()
+        output.backward(gradient)
+        optimizer.step()
+        self._step_losses.append(loss.detach())
+
+    @staticmethod
+    def set_rate(optimizer: Optimizer, rate: float) -> None:
+        for group in optimizer.param_groups:
+            group["lr"] = float(rate)
+
+    def no_grad(self) -> Any:
+        return torch.no_grad()
+
+
+class Head:
+    """Linear - ReLU - (dropout) - ... - Linear; `weights` are W_1, b_1, W_2, b_2, ...
+
+    Inputs are multiplied by the root of their width, so that the entries of a row of unit length are about 1, as those
+    of the networks that the authors take features from. Rows of unit length as they are learn five times as slowly, and
+    some seeds stay for dozens of epochs where all rows have one code. The factor becomes part of the stored weights.
+    """
+
+    def __init__(self, training: Training, name: str, widths: Sequence[int], dropout: float = 0.0) -> None:
+        self.weights: list[Tensor] = []
+        self._training, self._dropout, self._scale = training, dropout, widths[0] ** 0.5
+        for i in range(len(widths) - 1):
+            self.weights += training.linear(f"{name} {i}", widths[i], widths[i + 1])
+
+    def __call__(self, X: Tensor, *, learning: bool = True) -> Tensor:
+        """The outputs, one per bit; with dropout while learning."""
+        X = self._scale * X
+        for i in range(0, len(self.weights), 2):
+            if i:
+                X = torch.relu(X)
+                X = self._training.drop(X, self._dropout) if self._dropout and learning else X
+            X = torch.addmm(self.weights[i + 1], X, self.weights[i])
+        return X
+
+    def scale_outputs(self, factors: Tensor) -> None:
+        """Multiply every output by a number."""
+        with torch.no_grad():
+            self.weights[-2], self.weights[-1] = self.weights[-2] * factors, self.weights[-1] * factors
+
+    def arrays(self) -> list[Floats]:
+        """The weights as they are stored, in single precision."""
+        stored: list[Any] = [np.array(host(weight), dtype=np.float32) for weight in self.weights]
+        stored[0] *= np.float32(self._scale)
+        return stored
