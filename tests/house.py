@@ -52,9 +52,10 @@ search.store search.file
 search.servers search.servers.address search.servers.postgres search.servers.milvus
 search.index search
 plots.drawing plots.codes plots.rankings plots.results plots
-experiments experiments.store experiments.spec experiments.metrics experiments.examples experiments.significance
-experiments.tables experiments.figures experiments.report experiments.workers experiments.runner
-collection.items collection.store collection.encoding collection.training collection.catalogue
+experiments experiments.methods experiments.store experiments.spec experiments.metrics experiments.examples
+experiments.significance experiments.tables experiments.figures experiments.report experiments.workers
+experiments.runner experiments.scoring
+collection.items collection.store collection.encoding collection.bridge collection.training collection.catalogue
 collection.queries collection.queries.language collection.queries.words collection.queries.filters
 collection.queries.calibration collection.changes collection.generations
 collection.originals collection.likeness collection.overview collection.searching collection.answering
@@ -62,12 +63,6 @@ collection.collection collection
 app.errors app.guard app.connections app.pools app.cache app.records
 app.routes.common app.routes.searching app.routes.items app.routes.overviews app.routes.writing app.routes.pages
 app.routes app app.server
-experiments experiments.methods experiments.store experiments.spec experiments.metrics experiments.examples
-experiments.significance experiments.tables experiments.figures experiments.report experiments.workers
-experiments.runner experiments.scoring
-collection.items collection.store collection.encoding collection.bridge collection.training collection.changes
-collection.generations collection.catalogue collection.overview collection.searching collection.collection collection
-app.errors app.guard app.connections app.pools app.cache app.records app.routes app app.server
 commands commands.terminal commands.inputs commands.models commands.evaluate commands.collection commands.index
 commands.encoders commands.bench commands.serve commands.demo
 cli fusehash
