@@ -19,6 +19,7 @@ import pytest
 from fusehash.collection import Collection, NewItem, read_folder
 
 TOKEN = "a-token-for-tests-only"
+SMALL: dict[str, Any] = {"image_encoder": "classical:n_words=8,n_keypoints=20", "text_encoder": "tfidf"}
 COLORS = {"red": (205, 45, 45), "green": (40, 150, 70), "blue": (45, 80, 200), "yellow": (225, 190, 40)}
 SHAPES = ("circle", "square", "triangle")
 PLACES = ("on the left", "in the middle", "on the right", "at the top", "at the bottom")
@@ -176,7 +177,7 @@ def photo_folder(optional: Callable[[str], ModuleType], tmp_path_factory: pytest
 def photo_collection(photo_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a collection of these pictures."""
     folder = tmp_path_factory.mktemp("photo") / "photos.collection"
-    with Collection.create(folder, n_bits=32, image_params={"n_words": 8, "n_keypoints": 20}) as collection:
+    with Collection.create(folder, n_bits=32, **SMALL) as collection:
         collection.build(read_folder(photo_folder))
     return folder
 

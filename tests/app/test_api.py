@@ -14,6 +14,7 @@ import pytest
 from fusehash.app import Limits
 from fusehash.collection import Collection, read_folder
 
+SMALL: dict[str, Any] = {"image_encoder": "classical:n_words=8,n_keypoints=20", "text_encoder": "tfidf"}
 TOKEN = "a-token-for-tests-only"
 
 
@@ -312,7 +313,7 @@ def test_an_original_that_is_not_what_was_indexed_stays_where_it_is(
 ) -> None:
     folder, photos = tmp_path / "own.collection", tmp_path / "photos"
     shutil.copytree(photo_folder, photos)
-    with Collection.create(folder, n_bits=32, image_params={"n_words": 8, "n_keypoints": 20}) as own:
+    with Collection.create(folder, n_bits=32, **SMALL) as own:
         own.build(read_folder(photos))
         client = client_of(own)
         assert client.get("/api/items/1/image").status_code == 200
