@@ -71,6 +71,15 @@ experiments.workers experiments.runner experiments.scoring
 collection.items collection.store collection.encoding collection.bridge collection.training collection.changes
 collection.generations collection.catalogue collection.overview collection.searching collection.collection collection
 app.errors app.guard app.connections app.pools app.cache app.records app.routes app app.server
+experiments.runner experiments.scoring
+collection.items collection.store collection.encoding collection.bridge collection.training collection.catalogue
+collection.queries collection.queries.language collection.queries.words collection.queries.filters
+collection.queries.calibration collection.changes collection.generations
+collection.originals collection.likeness collection.overview collection.searching collection.answering
+collection.collection collection
+app.errors app.guard app.connections app.pools app.cache app.records
+app.routes.common app.routes.searching app.routes.items app.routes.overviews app.routes.writing app.routes.pages
+app.routes app app.server
 commands commands.terminal commands.inputs commands.models commands.evaluate commands.collection commands.index
 commands.dedupe commands.encoders commands.bench commands.data commands.serve commands.demo
 cli fusehash
@@ -104,7 +113,9 @@ FOLDERS = {
     "integrations": "adapters: LangChain, LlamaIndex, Haystack, datasets, data frames, DuckDB, scikit-learn",
     "experiments": "specifications, stored runs, reports",
     "collection": "a folder with pictures, texts, codes and models",
+    "collection/queries": "what a search by words asks for, and what its scores mean",
     "app": "the web page and its HTTP API",
+    "app/routes": "what the app answers",
     "commands": "the command line",
 }
 
