@@ -44,13 +44,19 @@ testing.subject testing.checks testing
 search.rows search.projections
 search.engines search.engines.kernel search.engines.scan search.engines.look_ups search.engines.weighted
 search.engines.numpy
-search.engines.multi_index.look_up search.engines.multi_index.segments search.engines.multi_index
+search.engines.multi_index.look_up search.engines.multi_index.segments search.engines.multi_index.kept
+search.engines.multi_index
 search.engines.faiss search.engines.torch.kernels search.engines.torch.select search.engines.torch.weighted
 search.engines.torch
 search.near.passes search.near.pairs search.near.groups search.near
 search.store search.file
 search.servers search.servers.address search.servers.postgres search.servers.milvus
-search.index search
+search.index
+search.exchange.codes search.exchange.rows search.exchange.numpy search.exchange.faiss search.exchange.usearch
+search.exchange.pgvector search.exchange.milvus search.exchange.qdrant search.exchange.elasticsearch
+search.exchange.arrow search.exchange.formats search.exchange
+search
+dedupe.perceptual dedupe.pictures dedupe.removal dedupe.page dedupe
 plots.drawing plots.codes plots.rankings plots.results plots
 experiments experiments.methods experiments.store experiments.spec experiments.metrics experiments.examples
 experiments.significance experiments.tables experiments.figures experiments.report experiments.workers
@@ -59,7 +65,7 @@ collection.items collection.store collection.encoding collection.bridge collecti
 collection.generations collection.catalogue collection.overview collection.searching collection.collection collection
 app.errors app.guard app.connections app.pools app.cache app.records app.routes app app.server
 commands commands.terminal commands.inputs commands.models commands.evaluate commands.collection commands.index
-commands.encoders commands.bench commands.serve commands.demo
+commands.dedupe commands.encoders commands.bench commands.serve commands.demo
 cli fusehash
 """.split()  # noqa: SIM905
 
@@ -82,8 +88,10 @@ FOLDERS = {
     "search/engines": "what answers a search",
     "search/engines/multi_index": "look-up tables: exact and sublinear",
     "search/engines/torch": "the search on a GPU",
+    "search/exchange": "codes to and from other libraries and databases",
     "search/near": "all near pairs, and groups of near-duplicates",
     "search/servers": "an index on PostgreSQL or Milvus",
+    "dedupe": "near-duplicate pictures: hashes, groups, reports, removal",
     "plots": "pictures of codes, rankings and results",
     "experiments": "specifications, stored runs, reports",
     "collection": "a folder with pictures, texts, codes and models",

@@ -65,6 +65,7 @@ REAL = np.random.default_rng(3).standard_normal((3, 64))
 # What the readers of a page have already.
 HAVE = {
     "collections.md": lambda: photos() or {"Path": Path},
+    "dedupe.md": lambda: photos() or {},
     "evaluation.md": lambda: wiki() or {},
     "learning-on.md": lambda: {"fh": fh, **dict(zip(DAYS, map(paired, (120, 60, 50, 70)), strict=True))},
     "scaling-out.md": lambda: stored_views() or {"fh": fh, "images": paired()["image"], "texts": paired()["text"]},

