@@ -37,7 +37,7 @@ DEEP: dict[str, dict[str, Any]] = {
     "dbrc": {"hidden": 512, "epochs": 30},
 }
 CLOSED: dict[str, dict[str, Any]] = {name: {} for name in ("fusehash", "regression", "random", "cca_itq", "cmfh")}
-# The rate of DCMH is the largest of .03, .1, .3 and 1 at which training converges; narrow views take more.
+# The rate of DCMH was picked among .03, .1, .3 and 1 by the scores of seed 0; narrow views take more (docs/deep.md).
 RATES = {"photos": 0.1, "wiki": 0.3}
 SUPERVISED: dict[str, dict[str, Any]] = {
     "dcmh": {**HEADS, "image_hidden": 512, "epochs": 60},

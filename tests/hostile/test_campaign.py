@@ -30,7 +30,8 @@ OPENING = {
 }  # fmt: skip
 # Modules that open only what fusehash or its packages brought along, what the user typed, or what they wrote before.
 TRUSTED = {
-    "app.routes", "app.server", "commands.demo", "commands.serve", "datasets.emoji", "experiments.tables",
+    "app.routes", "app.server", "commands.demo", "commands.serve", "datasets.emoji", "encoders",
+    "experiments.tables",
     "numerics.compiled", "numerics.memory", "search.servers.address", "search.servers.milvus",
     "search.servers.postgres", "streams.writers",
 }  # fmt: skip
