@@ -1,7 +1,7 @@
 """Find duplicates.
 
-Copies of a picture in other sizes and formats have perceptual hashes that differ in a few bits. The command line does the
-same: `fusehash dedupe photos`; nothing is deleted unless you ask.
+Copies of a picture in other sizes and formats have perceptual hashes that differ in a few bits. The command line
+does the same: `fusehash dedupe photos`; nothing is deleted unless you ask.
 """
 
 # %%

@@ -7,7 +7,6 @@ retriever.json      written last: format, version, and the SHA-256 of the model 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from pathlib import Path
@@ -25,7 +24,7 @@ from fusehash.numerics.arrays import host
 from fusehash.parameters import integer
 from fusehash.search import HammingIndex
 from fusehash.search.rows import Ids
-from fusehash.trust import open_file
+from fusehash.trust import open_file, sha256_of
 
 _MODEL, _INDEX, _SETTINGS = "model.safetensors", "codes.db", "retriever.json"
 _FORMAT, _VERSION = "fusehash-retriever", 1
@@ -267,4 +266,4 @@ class Retriever:
 
 def _digest(path: Path) -> str:
     with open_file(path, str(path), RetrieverError, follow_links=False) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return sha256_of(file)

@@ -30,7 +30,7 @@ from fusehash.search.projections import check_real
 from fusehash.search.rows import Ids
 from fusehash.sqlite import Connection, DamageError
 
-KINDS = {"int8": np.dtype("i1"), "float16": np.dtype("<f2"), "float32": np.dtype("<f4")}
+KINDS: dict[str, np.dtype[Any]] = {"int8": np.dtype("i1"), "float16": np.dtype("<f2"), "float32": np.dtype("<f4")}
 MAX_DIM = 65536
 SCHEMA = (
     "CREATE TABLE vectors (only INTEGER PRIMARY KEY, kind TEXT, dim INTEGER)",
