@@ -43,7 +43,7 @@ hashers.deep.dcmh hashers.deep.ddcmh hashers.deep.dbrc hashers.deep.djsrh hasher
 hashers.deep.cirh hashers.deep.ucch
 hashers
 testing.subject testing.checks testing
-search.rows search.projections
+search.rows search.projections search.cosines search.vectors
 search.engines search.engines.kernel search.engines.scan search.engines.look_ups search.engines.weighted
 search.engines.numpy
 search.engines.multi_index.look_up search.engines.multi_index.segments search.engines.multi_index.kept
@@ -59,6 +59,7 @@ search.exchange.pgvector search.exchange.milvus search.exchange.qdrant search.ex
 search.exchange.arrow search.exchange.formats search.exchange
 search
 dedupe.perceptual dedupe.pictures dedupe.removal dedupe.page dedupe
+retriever
 plots.drawing plots.codes plots.rankings plots.results plots
 experiments experiments.methods experiments.store experiments.spec experiments.metrics experiments.examples
 experiments.significance experiments.tables experiments.figures experiments.report experiments.workers
