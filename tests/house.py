@@ -61,18 +61,11 @@ search
 dedupe.perceptual dedupe.pictures dedupe.removal dedupe.page dedupe
 retriever
 plots.drawing plots.codes plots.rankings plots.results plots
-experiments experiments.methods experiments.store experiments.spec experiments.metrics experiments.examples
-experiments.significance experiments.tables experiments.figures experiments.report experiments.workers
-experiments.runner experiments.scoring experiments.leaderboard
-integrations integrations.sklearn integrations.dataframes integrations.duckdb integrations.datasets
-integrations.rows integrations.documents integrations.langchain integrations.llama_index integrations.haystack
 experiments experiments.methods experiments.store experiments.spec experiments.embeddings experiments.metrics
 experiments.examples experiments.significance experiments.tables experiments.figures experiments.report
-experiments.workers experiments.runner experiments.scoring
-collection.items collection.store collection.encoding collection.bridge collection.training collection.changes
-collection.generations collection.catalogue collection.overview collection.searching collection.collection collection
-app.errors app.guard app.connections app.pools app.cache app.records app.routes app app.server
-experiments.runner experiments.scoring
+experiments.workers experiments.runner experiments.scoring experiments.leaderboard
+integrations integrations.sklearn integrations.dataframes integrations.duckdb integrations.datasets
+integrations.rows integrations.documents integrations.langchain integrations.llama_index integrations.haystack
 collection.items collection.store collection.encoding collection.bridge collection.training collection.catalogue
 collection.queries collection.queries.language collection.queries.words collection.queries.filters
 collection.queries.calibration collection.changes collection.generations
