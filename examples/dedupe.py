@@ -1,7 +1,7 @@
 """Find duplicates.
 
-Copies of a picture in other sizes and formats have perceptual hashes that differ in a few bits. The command line
-does the same: `fusehash dedupe photos`; nothing is deleted unless you ask.
+Copies of a picture in other sizes and formats have perceptual hashes that differ in a few bits. The command line does
+the same: `fusehash dedupe photos`; nothing is deleted unless you ask.
 """
 
 # %%
@@ -26,7 +26,7 @@ for number, item in enumerate(load_emoji()[::9][:200]):
 print(len(list(folder.iterdir())), "files")
 
 # %%
-# Each group begins with the picture to keep, the largest.
+# Each group begins with the picture to keep. Emoji that differ by a detail, such as a mouth, are near, too.
 from fusehash.dedupe.pictures import find
 
 found = find(folder, radius=4)

@@ -24,13 +24,15 @@ streams.cluster streams
 encoders.base encoders.reading encoders.histograms encoders.images encoders.texts encoders.downloads encoders.clip
 encoders.sentence encoders.onnx encoders.weights encoders.graph encoders.packaged encoders encoders.offers
 datasets.base datasets.matlab datasets.arrays datasets.folders datasets.splits datasets.photos datasets.emoji
-datasets.synthetic datasets.loading datasets
+datasets.synthetic datasets.loading datasets.verification datasets
 evaluation.tie_kernels evaluation.kernels evaluation.ranking evaluation.relevance evaluation.curves
-evaluation.map_rules evaluation.metrics evaluation.result evaluation.protocols evaluation
+evaluation.map_rules evaluation.metrics evaluation.result evaluation.protocols evaluation.embeddings evaluation
 hashers.encoding hashers.base hashers.linear hashers.kernel hashers.canonical hashers.controls hashers.catalogue
+hashers.quantizers hashers.quantizers.joint hashers.quantizers.sign hashers.quantizers.centered_sign
+hashers.quantizers.itq hashers.quantizers.rabitq hashers.quantizers.pq
 hashers.agsfh.clusters hashers.agsfh.graph hashers.agsfh.paper hashers.agsfh
-hashers.fusehash.nested hashers.fusehash.fitted hashers.fusehash.spectrum hashers.fusehash.closed_form
-hashers.fusehash.tuning hashers.fusehash.partial_fit hashers.fusehash
+hashers.fusehash.nested hashers.fusehash.fitted hashers.fusehash.floats hashers.fusehash.spectrum
+hashers.fusehash.closed_form hashers.fusehash.tuning hashers.fusehash.partial_fit hashers.fusehash
 hashers.baselines hashers.baselines.joint_features hashers.baselines.fsh hashers.baselines.rfdh
 hashers.baselines.jimfh hashers.baselines.cmfh hashers.baselines.imh hashers.baselines.lssh hashers.baselines.cvh
 hashers.baselines.cca_itq hashers.baselines.agh hashers.baselines.scm hashers.baselines.seph
@@ -59,14 +61,21 @@ search
 dedupe.perceptual dedupe.pictures dedupe.removal dedupe.page dedupe
 retriever
 plots.drawing plots.codes plots.rankings plots.results plots
-experiments experiments.methods experiments.store experiments.spec experiments.metrics experiments.examples
-experiments.significance experiments.tables experiments.figures experiments.report experiments.workers
-experiments.runner experiments.scoring
-collection.items collection.store collection.encoding collection.bridge collection.training collection.changes
-collection.generations collection.catalogue collection.overview collection.searching collection.collection collection
-app.errors app.guard app.connections app.pools app.cache app.records app.routes app app.server
+experiments experiments.methods experiments.store experiments.spec experiments.embeddings experiments.metrics
+experiments.examples experiments.significance experiments.tables experiments.figures experiments.report
+experiments.workers experiments.runner experiments.scoring experiments.leaderboard
+integrations integrations.sklearn integrations.dataframes integrations.duckdb integrations.datasets
+integrations.rows integrations.documents integrations.langchain integrations.llama_index integrations.haystack
+collection.items collection.store collection.encoding collection.bridge collection.training collection.catalogue
+collection.queries collection.queries.language collection.queries.words collection.queries.filters
+collection.queries.calibration collection.changes collection.generations
+collection.originals collection.likeness collection.overview collection.searching collection.answering
+collection.collection collection
+app.errors app.guard app.connections app.pools app.cache app.records
+app.routes.common app.routes.searching app.routes.items app.routes.overviews app.routes.writing app.routes.pages
+app.routes app app.server
 commands commands.terminal commands.inputs commands.models commands.evaluate commands.collection commands.index
-commands.dedupe commands.encoders commands.bench commands.serve commands.demo
+commands.dedupe commands.encoders commands.bench commands.data commands.serve commands.demo
 cli fusehash
 """.split()  # noqa: SIM905
 
@@ -79,6 +88,7 @@ FOLDERS = {
     "datasets": "benchmark files, folders of photos, emoji, generated data",
     "evaluation": "metrics with ties done right, and the only home of the four protocols",
     "hashers": "one method = one class",
+    "hashers/quantizers": "what databases do with given embeddings, as peers",
     "hashers/agsfh": "the method of the paper",
     "hashers/fusehash": "our own method, the default",
     "hashers/baselines": "the methods of the literature",
@@ -94,9 +104,12 @@ FOLDERS = {
     "search/servers": "an index on PostgreSQL or Milvus",
     "dedupe": "near-duplicate pictures: hashes, groups, reports, removal",
     "plots": "pictures of codes, rankings and results",
+    "integrations": "adapters: LangChain, LlamaIndex, Haystack, datasets, data frames, DuckDB, scikit-learn",
     "experiments": "specifications, stored runs, reports",
     "collection": "a folder with pictures, texts, codes and models",
+    "collection/queries": "what a search by words asks for, and what its scores mean",
     "app": "the web page and its HTTP API",
+    "app/routes": "what the app answers",
     "commands": "the command line",
 }
 

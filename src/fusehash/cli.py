@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fusehash.commands import bench, dedupe, demo, encoders, evaluate, index, models, serve
+from fusehash.commands import bench, data, dedupe, demo, encoders, evaluate, index, models, serve
 from fusehash.commands.terminal import FusehashGroup, complain
 
 app = typer.Typer(
@@ -47,6 +47,7 @@ app.command(epilog=dedupe.EXAMPLE)(dedupe.dedupe)
 app.command(epilog=encoders.EXAMPLE)(encoders.encoders)
 app.command(epilog=serve.EXAMPLE)(serve.serve)
 app.add_typer(bench.bench_app, name="bench")
+app.add_typer(data.data_app, name="data")
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import re
@@ -15,9 +16,10 @@ from typing import Any
 
 import pytest
 
-from fusehash.collection import Collection, NewItem
+from fusehash.collection import Collection, NewItem, read_folder
 
 TOKEN = "a-token-for-tests-only"
+SMALL: dict[str, Any] = {"image_encoder": "classical:n_words=8,n_keypoints=20", "text_encoder": "tfidf"}
 COLORS = {"red": (205, 45, 45), "green": (40, 150, 70), "blue": (45, 80, 200), "yellow": (225, 190, 40)}
 SHAPES = ("circle", "square", "triangle")
 PLACES = ("on the left", "in the middle", "on the right", "at the top", "at the bottom")
@@ -118,12 +120,10 @@ def writer(own_collection: Collection, client_of: Callable[..., Any]) -> Any:
     return made
 
 
-@pytest.fixture(scope="session")
-def served(pictures: Path, optional: Callable[[str], ModuleType]) -> Iterator[str]:
+@contextlib.contextmanager
+def serving(folder: Path, *options: str) -> Iterator[str]:
     """The address of `fusehash serve`, in a process of its own."""
-    optional("fastapi")
-    optional("uvicorn")
-    command = [sys.executable, "-m", "fusehash.cli", "serve", str(pictures), "--port", "0"]
+    command = [sys.executable, "-m", "fusehash.cli", "serve", str(folder), "--port", "0", *options]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         try:
@@ -135,3 +135,57 @@ def served(pictures: Path, optional: Callable[[str], ModuleType]) -> Iterator[st
         finally:
             process.terminate()
             process.wait(120)
+
+
+@pytest.fixture(scope="session")
+def served(pictures: Path, optional: Callable[[str], ModuleType]) -> Iterator[str]:
+    """The address of a server for reading only."""
+    optional("fastapi")
+    optional("uvicorn")
+    with serving(pictures) as address:
+        yield address
+
+
+@pytest.fixture
+def writable_server(pictures: Path, tmp_path: Path, optional: Callable[[str], ModuleType]) -> Iterator[str]:
+    """The address of a server that takes changes, of a copy."""
+    optional("fastapi")
+    optional("uvicorn")
+    shutil.copytree(pictures, tmp_path / "own.collection")
+    (tmp_path / "token.txt").write_text(TOKEN)
+    with serving(tmp_path / "own.collection", "--writable", "--token-file", str(tmp_path / "token.txt")) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def photo_folder(optional: Callable[[str], ModuleType], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of large pictures; two are equal."""
+    image = optional("PIL.Image")
+    folder = tmp_path_factory.mktemp("photos")
+    for color, paint in COLORS.items():
+        for number in range(3):
+            picture = image.new("RGB", (640, 480), tuple(max(0, value - 30 * number) for value in paint))
+            exif = picture.getexif()
+            exif[0x010F], exif[0x8825] = "Maker <b>", {1: "N"}
+            picture.save(folder / f"{color}{number}.png", exif=exif)
+            (folder / f"{color}{number}.txt").write_text(f"a {color} wall number{number}")
+    shutil.copyfile(folder / "blue0.png", folder / "zcopy.png")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def photo_collection(photo_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a collection of these pictures."""
+    folder = tmp_path_factory.mktemp("photo") / "photos.collection"
+    with Collection.create(folder, n_bits=32, **SMALL) as collection:
+        collection.build(read_folder(photo_folder))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def photo_server(photo_collection: Path, optional: Callable[[str], ModuleType]) -> Iterator[str]:
+    """The address of a server of these pictures."""
+    optional("fastapi")
+    optional("uvicorn")
+    with serving(photo_collection) as address:
+        yield address

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from fusehash.app import Limits
-from fusehash.collection import Collection
+from fusehash.collection import Collection, read_folder
 
+SMALL: dict[str, Any] = {"image_encoder": "classical:n_words=8,n_keypoints=20", "text_encoder": "tfidf"}
 TOKEN = "a-token-for-tests-only"
 
 
@@ -52,7 +53,7 @@ def test_distance_is_the_number_of_bits_that_differ(client: Any) -> None:
 
 def test_search_like_an_item_leaves_it_out(client: Any) -> None:
     found = client.get("/api/search", params={"like": 1, "k": 10}).json()
-    assert found["like"]["id"] == 1
+    assert [item["id"] for item in found["like"]] == [1]
     assert 1 not in [hit["item"]["id"] for hit in found["hits"]]
     by_code = client.get("/api/search", params={"code": found["code"], "k": 62}).json()
     assert by_code["hits"][0]["distance"] == 0
@@ -63,7 +64,12 @@ def test_search_by_image(client: Any, collection: Collection, draw: Callable[...
     image = draw("yellow", "circle", "on the left")
     found = client.post("/api/search?k=6", files={"image": ("../../etc/passwd", image, "text/html")}).json()
     assert "a yellow circle on the left" in [hit["item"]["text"] for hit in found["hits"]]
-    assert found["code"] == collection.query_code(image=image).hex()
+    assert (found["hits"][0]["same_image"], found["hits"][0]["distance"]) == (True, 0)
+    assert found["hits"][0]["item"]["text"] == "a yellow circle on the left"
+    other = client.post("/api/search?k=6", files={"image": image + b" "}).json()
+    assert other["code"] == collection.query_code(image=image).hex()
+    again = client.get("/api/search", params={"picture": other["picture"], "k": 6}).json()
+    assert [hit["item"]["id"] for hit in again["hits"]] == [hit["item"]["id"] for hit in other["hits"]]
 
 
 def test_label_and_rerank(client: Any) -> None:
@@ -89,8 +95,8 @@ def test_items_and_pages(client: Any) -> None:
 
 def test_thumbnails(client: Any) -> None:
     answer = client.get("/api/items/1/thumbnail")
-    assert answer.headers["content-type"] == "image/jpeg"
-    assert answer.content[:2] == b"\xff\xd8"
+    assert answer.headers["content-type"] == "image/webp"
+    assert answer.content[8:12] == b"WEBP"
     again = client.get("/api/items/1/thumbnail", headers={"If-None-Match": answer.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
     note = next(item for item in client.get("/api/items?label=note").json()["items"])
@@ -126,7 +132,15 @@ def test_the_collection_at_a_glance(client: Any, collection: Collection) -> None
         ("/api/items/one", 422, "invalid"),
         ("/api/items?limit=100000", 422, "invalid"),
         ("/api/search", 400, "bad_request"),
-        ("/api/search?text=a&like=1", 400, "bad_request"),
+        ("/api/search?text=a&code=12", 400, "bad_request"),
+        ("/api/search?text=before:noon", 422, "unusable"),
+        ("/api/search?picture=AAAA", 422, "unusable"),
+        ("/api/search?text=a&after=2020-02-30", 422, "unusable"),
+        ("/api/search?text=a&offset=20001", 422, "invalid"),
+        ("/api/items?order=random", 422, "invalid"),
+        ("/api/items/1/image", 404, "no_image"),
+        ("/api/items/999999/image", 404, "no_image"),
+        ("/api/items/999999/details", 404, "not_found"),
         ("/api/search?text=" + 1001 * "x", 422, "invalid"),
         ("/api/search?text=%20%20", 422, "invalid"),
         ("/api/search?text=qqqqzzzz", 422, "unusable"),
@@ -144,9 +158,14 @@ def test_errors_have_one_shape(client: Any, path: str, status: int, code: str) -
 
 
 def test_wrong_methods(client: Any) -> None:
-    methods = {"/": "GET, HEAD", "/api/search": "GET, POST", "/api/items": "GET, POST", "/api/items/1": "GET, DELETE"}
+    methods = {
+        "/": "GET, HEAD",
+        "/api/search": "GET, POST",
+        "/api/items": "GET, POST",
+        "/api/items/1": "GET, PATCH, DELETE",
+    }
     for path, allowed in methods.items():
-        for method in ("PUT", "PATCH", "OPTIONS"):
+        for method in ("PUT", "OPTIONS"):
             answer = client.request(method, path)
             assert (answer.status_code, error_of(answer)) == (405, "method_not_allowed")
             assert answer.headers["allow"] == allowed
@@ -199,6 +218,145 @@ def test_items_come_and_go(writer: Any, draw: Callable[..., bytes]) -> None:
     assert writer.delete(f"/api/items/{id}").json()["removed"] == 1
     assert error_of(writer.delete(f"/api/items/{id}")) == "not_found"
     assert writer.get(f"/api/items/{id}").status_code == 404
+
+
+def test_edit_remove_and_undo(writer: Any) -> None:
+    before = writer.get("/api/items/1").json()
+    assert writer.patch("/api/items/1", json={"text": "an old oak", "labels": ["tree"]}).json()["changed"] == 1
+    edited = writer.get("/api/items/1").json()
+    assert (edited["text"], edited["labels"]) == ("an old oak", ["tree"])
+    assert writer.get("/api/search", params={"text": "oak"}).json()["hits"][0]["item"]["id"] == 1
+    assert writer.patch("/api/items/1", json={"text": ""}).json()["changed"] == 1
+    assert writer.get("/api/items/1").json()["text"] is None
+    assert writer.delete("/api/items/1").json()["removed"] == 1
+    added = writer.post("/api/items", json={"items": [{"key": "more", "text": "a blue square"}]}).json()["ids"]
+    for state in (62, 62, 62, 62):
+        assert writer.post("/api/undo", json={}).status_code == 200
+        assert writer.get("/api/stats").json()["items"] <= state
+    assert writer.get("/api/items/1").json() == before
+    assert writer.get(f"/api/items/{added[0]}").status_code == 404
+    assert writer.get("/api/items/1/thumbnail").status_code == 200
+    assert writer.get("/api/search", params={"text": before["text"], "k": 1}).json()["hits"][0]["item"]["id"] == 1
+    assert error_of(writer.post("/api/undo", json={})) == "nothing_to_undo"
+    assert error_of(writer.patch("/api/items/4711", json={"text": "x"})) == "not_found"
+    note = writer.get("/api/items?label=note").json()["items"][0]["id"]
+    assert error_of(writer.patch(f"/api/items/{note}", json={"text": " "})) == "unusable"
+
+
+def test_only_this_site_may_write(writer: Any) -> None:
+    for headers in (
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Origin": "http://evil.example"},
+    ):
+        for answer in (
+            writer.delete("/api/items/1", headers=headers),
+            writer.patch("/api/items/1", json={"text": "x"}, headers=headers),
+            writer.post("/api/undo", json={}, headers=headers),
+        ):
+            assert (answer.status_code, error_of(answer)) == (403, "cross_site")
+    own = {"Sec-Fetch-Site": "same-origin", "Origin": "http://localhost"}
+    assert writer.patch("/api/items/1", json={"text": "x"}, headers=own).status_code == 200
+    assert error_of(writer.patch("/api/items/1", content=b"{}", headers={"Content-Type": "text/plain"}))
+    assert error_of(writer.patch("/api/items/1", json={"text": "x" * 250_000})) == "too_large"
+
+
+def test_originals_are_streamed_from_their_folder(
+    photo_collection: Path, photo_folder: Path, client_of: Callable[..., Any]
+) -> None:
+    content = (photo_folder / "blue0.png").read_bytes()
+    with Collection.open(photo_collection) as opened:
+        client = client_of(opened)
+        answer = client.get("/api/items/1/image")
+        assert (answer.status_code, answer.content) == (200, content)
+        assert answer.headers["content-type"] == "image/png"
+        assert answer.headers["content-length"] == str(len(content))
+        tag = answer.headers["etag"]
+        assert client.get("/api/items/1/image", headers={"If-None-Match": tag}).status_code == 304
+        size = len(content)
+        for asked, first, last in (
+            ("bytes=0-0", 0, 0),
+            ("bytes=10-19", 10, 19),
+            (f"bytes={size - 3}-", size - 3, size - 1),
+            ("bytes=-5", size - 5, size - 1),
+            (f"bytes=5-{10 * size}", 5, size - 1),
+            (f"bytes=-{10 * size}", 0, size - 1),
+        ):
+            part = client.get("/api/items/1/image", headers={"Range": asked})
+            assert (part.status_code, part.content) == (206, content[first : last + 1])
+            assert part.headers["content-range"] == f"bytes {first}-{last}/{size}"
+        for asked in ("bytes=9-2", "bytes=0-1,4-5", "lines=1-2", "bytes=x-y", "bytes=-"):
+            assert client.get("/api/items/1/image", headers={"Range": asked}).content == content
+        for asked in (f"bytes={size}-", "bytes=-0"):
+            refused = client.get("/api/items/1/image", headers={"Range": asked})
+            assert (refused.status_code, error_of(refused)) == (416, "no_range")
+            assert refused.headers["content-range"] == f"bytes */{size}"
+        stale = client.get("/api/items/1/image", headers={"Range": "bytes=0-1", "If-Range": '"other"'})
+        assert (stale.status_code, stale.content) == (200, content)
+
+
+def test_details(photo_collection: Path, photo_folder: Path, client_of: Callable[..., Any]) -> None:
+    with Collection.open(photo_collection) as opened:
+        details = client_of(opened).get("/api/items/1/details").json()
+        assert details["exif"] == {"Camera maker": "Maker <b>"}  # and not the place
+        assert details["bytes"] == (photo_folder / "blue0.png").stat().st_size
+        assert [near["item"]["key"] for near in details["near"] if near["same_image"]] == ["zcopy.png"]
+        assert details["item"]["path"] is None
+        shown = client_of(opened, show_paths=True)
+        assert shown.get("/api/items/1").json()["path"] == str(photo_folder / "blue0.png")
+        groups = shown.get("/api/duplicates").json()["groups"]
+        assert any({"blue0.png", "zcopy.png"} <= {item["key"] for item in group} for group in groups)
+
+
+def test_an_original_that_is_not_what_was_indexed_stays_where_it_is(
+    photo_collection: Path, photo_folder: Path, client_of: Callable[..., Any], tmp_path: Path
+) -> None:
+    folder, photos = tmp_path / "own.collection", tmp_path / "photos"
+    shutil.copytree(photo_folder, photos)
+    with Collection.create(folder, n_bits=32, **SMALL) as own:
+        own.build(read_folder(photos))
+        client = client_of(own)
+        assert client.get("/api/items/1/image").status_code == 200
+        (photos / "blue0.png").write_bytes(b"a secret")
+        assert error_of(client.get("/api/items/1/image")) == "no_image"
+        (photos / "blue0.png").unlink()
+        (photos / "blue0.png").symlink_to("/etc/hostname")
+        assert error_of(client.get("/api/items/1/image")) == "no_image"
+        assert client.get("/api/items/1/details").json()["exif"] == {}
+        (photos / "blue0.png").unlink()
+        assert error_of(client.get("/api/items/1/image")) == "no_image"
+        assert client.get("/api/items/1/thumbnail").status_code == 200
+
+
+def test_facets_filters_and_pages(client: Any) -> None:
+    facets = client.get("/api/facets").json()
+    assert {"name": "circle", "count": 20} in facets["labels"]
+    assert (facets["with_text"], facets["without_text"]) == (61, 1)
+    assert [item["key"] for item in client.get("/api/items?has_text=false").json()["items"]] == ["wordless.png"]
+    assert client.get("/api/items?folder=nowhere").json()["total"] == 0
+    assert client.get("/api/items?order=added&limit=1").json()["items"][0]["key"] == "wordless.png"
+    pages = [client.get(f"/api/search?text=red&k=25&offset={offset}").json() for offset in (0, 25, 50)]
+    ids = [hit["item"]["id"] for page in pages for hit in page["hits"]]
+    assert len(ids) == len(set(ids)) == 62
+    assert pages[0]["matching"] == 16
+    castle = client.get("/api/search?text=castle+circle").json()
+    assert (castle["missing"], castle["total"]) == (["castle"], 62)
+    assert castle["note"] == "No caption contains “castle”; showing what looks closest."
+    sure = client.get("/api/search?text=red&k=62&min_confidence=1").json()["hits"]
+    assert len(sure) == 16
+
+
+def test_composed_queries(client: Any, collection: Collection, draw: Callable[..., bytes]) -> None:
+    found = client.get("/api/search?text=triangle&like=1&like=2&unlike=3&k=5").json()
+    expected = collection.search("triangle", like=[1, 2], unlike=3, k=5)
+    assert [hit["item"]["id"] for hit in found["hits"]] == [hit.id for hit in expected]
+    assert ([item["id"] for item in found["like"]], [item["id"] for item in found["unlike"]]) == ([1, 2], [3])
+    image = draw("red", "circle") + b" "
+    both = client.post("/api/search?text=blue&k=5", files={"image": image}).json()
+    assert [hit["item"]["id"] for hit in both["hits"]] == [
+        hit.id for hit in collection.search("blue", image=image, k=5)
+    ]
+    assert error_of(client.get("/api/search?like=1&unlike=4242")) == "not_found"
 
 
 def test_the_glance_follows_changes(writer: Any) -> None:

@@ -46,7 +46,9 @@ def test_from_a_folder_to_results(made, photos):
     found = answer("search", made, "a red thing", "-k", 3)
     assert len(found) == 3
     assert all("red" in hit["text"] for hit in found)
-    assert set(found[0]) == {"id", "distance", "score", "key", "text", "labels"}
+    ranked = {"id", "distance", "score", "confidence", "matched", "same_image"}
+    assert set(found[0]) == ranked | {"key", "path", "text", "labels", "day"}
+    assert Path(found[0]["path"]).parent == photos
     assert answer("search", made, "--image", photos / "blue2.png", "-k", 1)[0]["text"].startswith("a blue")
     assert len(answer("search", made, "--like", 1, "-k", 5)) == 5
     plain = answer("search", made, "a red thing", "-k", 24, "--no-rerank")
@@ -168,7 +170,7 @@ def test_wrong_usage_is_status_2(made, photos):
     for words in (
         ("index", photos),
         ("search", made),
-        ("search", made, "a", "--like", 1),
+        ("search", made, "--min-confidence", 2, "a"),
         ("search", made, "a", "--radius", 1),
         ("index", "add", made, photos, "--text", "t"),
         ("index", "add", made, photos, "--ids", "x.npy"),

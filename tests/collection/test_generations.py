@@ -17,7 +17,7 @@ import pytest
 
 from fusehash.collection import Collection, CollectionError, CorruptCollectionError, NewItem, training
 from fusehash.collection.encoding import FeatureCache, load_encoder
-from fusehash.collection.training import held_out_quality
+from fusehash.collection.training import held_out_model, quality_of
 from fusehash.errors import DataError, FusehashError, ParameterError
 from hostile.scale import cases
 
@@ -297,15 +297,15 @@ def test_quality_is_measured_on_pairs_that_were_not_seen(small, items, draw):
         "text": load_encoder(small.path, "text", state.text_encoder),
     }
     features = FeatureCache(small.path / "features.db")
-    measured = held_out_quality(entries, encoders, features, small.settings, lambda *step: None)
+    measured = quality_of(held_out_model(entries, encoders, features, small.settings, lambda *step: None))
     assert measured == first.quality
     rng, texts = np.random.default_rng(0), [entry.text for entry in entries]
     for entry, other in zip(entries, rng.permutation(len(entries)), strict=True):
         entry.text = texts[other]  # pairs that do not belong together
-    torn = held_out_quality(entries, encoders, features, small.settings, lambda *step: None)
+    torn = quality_of(held_out_model(entries, encoders, features, small.settings, lambda *step: None))
     assert torn is not None
     assert torn < measured - 0.1
-    assert held_out_quality(entries[:30], encoders, features, small.settings, lambda *step: None) is None
+    assert quality_of(held_out_model(entries[:30], encoders, features, small.settings, lambda *step: None)) is None
     features.close()
 
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from fusehash import bits
 from fusehash.collection import Collection, NewItem
-from fusehash.collection.searching import Snapshot, Words, WordScores, words_in
+from fusehash.collection.queries.words import Words, WordScores, words_in
+from fusehash.collection.searching import Snapshot
 from fusehash.collection.store import CollectionState
 from fusehash.errors import DataError
 

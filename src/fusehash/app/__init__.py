@@ -27,6 +27,7 @@ def create_app(
     token: str | None = None,
     limits: Limits | None = None,
     hosts: tuple[str, ...] = (),
+    show_paths: bool = False,
 ) -> FastAPI:
     """Make the app of an open collection.
 
@@ -40,6 +41,8 @@ def create_app(
         How much a visitor may ask for.
     hosts : tuple of str, default=()
         Host names of the app, in addition to "localhost" and its addresses; "*" allows any IP address.
+    show_paths : bool, default=False
+        Whether visitors see where on this machine an image was read from.
 
     Returns
     -------
@@ -65,6 +68,7 @@ def create_app(
     from fastapi import FastAPI
 
     from fusehash.app import errors, guard, routes
+    from fusehash.app.routes.common import Context
 
     if writable and (not token or not token.isascii()):
         raise ParameterError("create_app", "token", "a non-empty ASCII string if writable is true", "none")
@@ -81,9 +85,7 @@ def create_app(
     )
     errors.install(app)
     name = collection.path.name.removesuffix(".collection") or "collection"
-    app.include_router(routes.reading(collection, limits, name, writable))
-    app.include_router(routes.writing(collection, limits))
-    app.router.routes.extend(routes.pages())
+    routes.install(app, Context(collection, limits, name, writable, show_paths))
     app.add_middleware(guard.Guard, limits=limits, hosts=guard.allowed_hosts(hosts), token=token if writable else None)
     return app
 

@@ -20,7 +20,7 @@ from starlette.types import Scope
 from fusehash.collection import CorruptCollectionError
 from fusehash.errors import DataError, FusehashError, ModelFileError, ParameterError
 
-METHODS = ("GET", "HEAD", "POST", "DELETE")  # that any route takes
+METHODS = ("GET", "HEAD", "POST", "PATCH", "DELETE")  # that any route takes
 
 log = logging.getLogger("fusehash.app")
 

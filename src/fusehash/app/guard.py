@@ -24,8 +24,10 @@ from fusehash.parameters import integer
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
 ANY_ADDRESS = "*"
+EDIT_BYTES = 200_000  # of a caption and labels
 GRACE_SECONDS = 5.0  # before the rate of an upload counts
-SEARCH, ITEMS = "/api/search", "/api/items"
+SEARCH, ITEMS, UNDO = "/api/search", "/api/items", "/api/undo"
+WITH_BODY = ("POST", "PATCH")
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -113,7 +115,7 @@ class Guard:
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers[name] = value
-                if scope["method"] == "POST" and (body is None or not body.is_complete):
+                if scope["method"] in WITH_BODY and (body is None or not body.is_complete):
                     headers["Connection"] = "close"  # nobody will read the rest
             await send(message)
 
@@ -121,7 +123,7 @@ class Guard:
             headers = Headers(scope=scope)
             self._check_host(headers)
             self._check_writer(scope, headers)
-            if scope["method"] == "POST":
+            if scope["method"] in WITH_BODY:
                 address = (scope.get("client") or ("",))[0]
                 body = Body(receive, self._check_body(scope, headers), self.limits, self._held, address)
                 with body:
@@ -142,7 +144,8 @@ class Guard:
 
     def _check_writer(self, scope: Scope, headers: Headers) -> None:
         path, method = scope["path"], scope["method"]
-        if not ((path == ITEMS and method == "POST") or (path.startswith(f"{ITEMS}/") and method == "DELETE")):
+        is_item = path.startswith(f"{ITEMS}/") and method in ("DELETE", "PATCH")
+        if not (is_item or (path in (ITEMS, UNDO) and method == "POST")):
             return
         if self.token is None:
             raise ApiError(403, "read_only", "This collection is served for reading only.")
@@ -151,6 +154,14 @@ class Guard:
         if kind.lower() != "bearer" or not matches:
             message = "Writing needs 'Authorization: Bearer' and the right token."
             raise ApiError(401, "unauthorized", message, {"WWW-Authenticate": "Bearer"})
+        self._check_origin(headers)
+
+    def _check_origin(self, headers: Headers) -> None:
+        """A browser says which site a request comes from: only this one may write, even with the token."""
+        site, origin = headers.get("sec-fetch-site", "none"), headers.get("origin")
+        is_own = origin is None or origin.partition("://")[2].lower() == headers.get("host", "").lower()
+        if site not in ("same-origin", "none") or not is_own:
+            raise ApiError(403, "cross_site", "Other sites may not write here.")
 
     def _check_body(self, scope: Scope, headers: Headers) -> int:
         """Check the media type and the announced size; returns how many bytes may be sent."""
@@ -158,7 +169,7 @@ class Guard:
         limit, expected = {
             SEARCH: (self.limits.upload_bytes + 10_000, "multipart/form-data"),  # the parts have headers of their own
             ITEMS: (self.limits.batch_bytes, "application/json"),
-        }.get(path, (10_000, kind))
+        }.get(path, (EDIT_BYTES, "application/json") if scope["method"] == "PATCH" else (10_000, kind))
         if kind != expected:
             raise ApiError(415, "unsupported_media_type", f"This address takes {expected} and nothing else.")
         if headers.get("sec-fetch-site") == "cross-site":

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from fusehash.collection import Hit, Item, Report
+from fusehash.collection.items import storable_text
 
 BASE64 = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 
@@ -42,35 +43,65 @@ class ItemRecord(ApiModel):
     labels: list[str]
     width: int = Field(description="Of the image, in pixels; 0 without one.")
     height: int
-    thumbnail: str | None = Field(description="Address of a small JPEG, or null.")
+    day: str = Field(description="The date of its image as YYYY-MM-DD, or nothing.")
+    path: str | None = Field(description="Where its image was read from, if this server shows paths; or null.")
+    thumbnail: str | None = Field(description="Address of a small picture, or null.")
+    image: str | None = Field(description="Address of the original picture, or null.")
 
     @classmethod
-    def of(cls, item: Item) -> ItemRecord:
-        values = {name: getattr(item, name) for name in cls.model_fields if name != "thumbnail"}
-        return cls(**values, thumbnail=f"/api/items/{item.id}/thumbnail" if item.has_image else None)
+    def of(cls, item: Item, *, show_path: bool = False) -> ItemRecord:
+        values = {name: getattr(item, name) for name in ("id", "key", "text", "labels", "width", "height", "day")}
+        address = f"/api/items/{item.id}"
+        return cls(
+            **values,
+            path=storable_text(str(item.path)) if show_path and item.path is not None else None,
+            thumbnail=f"{address}/thumbnail" if item.has_image else None,
+            image=f"{address}/image" if item.has_image and item.path is not None else None,
+        )
 
 
 class HitRecord(ApiModel):
     item: ItemRecord
     distance: int = Field(description="Bits in which its code differs from the query's.")
-    score: float = Field(description="From -1 to 1; the results are sorted by it.")
+    score: float = Field(description="From -1 to 1; results of equal confidence are sorted by it.")
+    confidence: float | None = Field(
+        description="In a search by words: the share of the query that is right about this item, by its caption or as "
+        "expected from its picture, to two digits; the results are sorted by it. Null if it is not known."
+    )
+    matched: list[str] = Field(description="Words of its caption that the query asks for.")
+    same_image: bool = Field(description="Whether its image is the one that was searched with, byte by byte.")
     code: str = Field(description="Its code in hexadecimal; bit j is bit j % 8 (lowest first) of byte j // 8.")
 
     @classmethod
-    def of(cls, hit: Hit) -> HitRecord:
-        return cls(item=ItemRecord.of(hit.item), distance=hit.distance, score=round(hit.score, 6), code=hit.code.hex())
+    def of(cls, hit: Hit, *, show_path: bool = False) -> HitRecord:
+        return cls(
+            item=ItemRecord.of(hit.item, show_path=show_path),
+            distance=hit.distance,
+            score=round(hit.score, 6),
+            confidence=None if hit.confidence is None else round(hit.confidence, 2),
+            matched=list(hit.matched),
+            same_image=hit.same_image,
+            code=hit.code.hex(),
+        )
 
 
 class SearchAnswer(ApiModel):
-    code: str = Field(description="The query's code in hexadecimal.")
+    code: str = Field(description="The query's code in hexadecimal; nothing if the query only filters.")
     n_bits: int
     generation: int = Field(description="Of all codes here; codes of different generations cannot be compared.")
-    like: ItemRecord | None = Field(description="The item that was searched by, or null.")
+    like: list[ItemRecord] = Field(description="The items that the results should be like.")
+    unlike: list[ItemRecord] = Field(description="The items that the results should not be like.")
+    total: int = Field(description="Items that the filters of the query leave.")
+    matching: int | None = Field(description="Of these, items whose captions have all words; null without words.")
+    missing: list[str] = Field(description="Words of the query that no caption has.")
+    note: str = Field(description="One sentence about what the results are worth, or nothing.")
+    picture: str = Field(description="Stands for the images of this query in a later one, as `picture`; or nothing.")
+    offset: int
     hits: list[HitRecord]
 
 
 class ItemsAnswer(ApiModel):
-    """A page of items, in order of id."""
+    """A page of items."""
 
     total: int
     offset: int
@@ -86,6 +117,48 @@ class LabelsAnswer(ApiModel):
     """All labels, most frequent first."""
 
     labels: list[LabelRecord]
+
+
+class FolderRecord(ApiModel):
+    name: str
+    count: int
+
+
+class YearRecord(ApiModel):
+    year: int
+    count: int
+
+
+class FacetsAnswer(ApiModel):
+    """What the items can be filtered by, and how many there are of each kind."""
+
+    labels: list[LabelRecord] = Field(description="Most frequent first.")
+    folders: list[FolderRecord]
+    years: list[YearRecord] = Field(description="Newest first.")
+    with_text: int
+    without_text: int
+
+
+class NearRecord(ApiModel):
+    item: ItemRecord
+    distance: int = Field(description="Bits in which the codes differ.")
+    same_image: bool = Field(description="Whether the pictures are equal byte by byte.")
+
+
+class DetailsAnswer(ApiModel):
+    """One item with all that is known about it."""
+
+    item: ItemRecord
+    bytes: int = Field(description="Of the original picture; 0 without one.")
+    exif: dict[str, str] = Field(description="What the camera wrote into the picture, without the place.")
+    near: list[NearRecord] = Field(description="Items with the same picture or one that looks the same, nearest first.")
+
+
+class DuplicatesAnswer(ApiModel):
+    """Groups of items with the same picture, or with pictures that look the same, largest first."""
+
+    total: int = Field(description="Groups in all.")
+    groups: list[list[ItemRecord]]
 
 
 class ClusterRecord(ApiModel):
@@ -163,8 +236,16 @@ class AddRequest(ApiModel):
     items: list[NewItemRecord] = Field(min_length=1)
 
 
+class EditRequest(ApiModel):
+    """What an item gets; null leaves it as it is."""
+
+    text: str | None = Field(default=None, max_length=20_000)
+    labels: list[Annotated[str, Field(max_length=200)]] | None = Field(default=None, max_length=100)
+
+
 class ReportAnswer(ApiModel):
     added: int
+    changed: int
     removed: int
     ids: list[int]
     skipped: dict[str, str] = Field(description="Key -> why the item cannot be used.")

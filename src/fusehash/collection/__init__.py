@@ -5,6 +5,7 @@ from __future__ import annotations
 from fusehash.collection.collection import Collection
 from fusehash.collection.generations import Generation
 from fusehash.collection.items import CollectionError, CorruptCollectionError, Hit, Hits, Item, Report
+from fusehash.collection.queries.filters import Filters
 from fusehash.collection.store import is_collection
 from fusehash.datasets.folders import NewItem, read_folder
 
@@ -12,6 +13,7 @@ __all__ = [
     "Collection",
     "CollectionError",
     "CorruptCollectionError",
+    "Filters",
     "Generation",
     "Hit",
     "Hits",

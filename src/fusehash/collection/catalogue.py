@@ -1,4 +1,4 @@
-"""The catalogue: ids, texts and labels of all items, checked, for word searches, labels and lists.
+"""The catalogue: texts, labels, names, days and images of all items, checked, for word searches, filters and lists.
 
 Once there is one, the next reads no more than the ids and checksums of all items, and the items that have changed.
 """
@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from fusehash.collection import store
 from fusehash.collection.store import CollectionState, Row, Totals
 from fusehash.search.rows import Ids
 from fusehash.sqlite import Connection, DamageError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,9 @@ class Catalogue:
     checksums: Ids
     texts: dict[int, str]  # by id, ascending, of the items that have one
     labels: dict[int, tuple[str, ...]]  # likewise
+    keys: dict[int, str]
+    images: dict[int, bytes]  # hashes of the images, of the items that have one
+    days: dict[int, str]  # as YYYY-MM-DD, of the items whose image has one
 
     @classmethod
     def read(cls, database: Connection, before: Catalogue | None = None) -> Catalogue:
@@ -38,6 +43,9 @@ class Catalogue:
             return before
         texts: dict[int, str] = {}
         labels: dict[int, tuple[str, ...]] = {}
+        keys: dict[int, str] = {}
+        images: dict[int, bytes] = {}
+        days: dict[int, str] = {}
         if before is None or state.totals is None:
             rows = store.read_rows(database)
             ids, checksums = _columns((row[0], row[-1]) for row in rows)
@@ -47,6 +55,9 @@ class Catalogue:
             same, others = set(ids[is_same].tolist()), ids[~is_same].tolist()
             texts = {id: text for id, text in before.texts.items() if id in same}
             labels = {id: names for id, names in before.labels.items() if id in same}
+            keys = {id: key for id, key in before.keys.items() if id in same}
+            images = {id: image for id, image in before.images.items() if id in same}
+            days = {id: day for id, day in before.days.items() if id in same}
             rows = store.rows_by_id(database, others)
             if [(row[0], row[-1]) for row in rows] != list(zip(others, checksums[~is_same].tolist(), strict=True)):
                 raise DamageError("items are missing from it or damaged")
@@ -54,7 +65,20 @@ class Catalogue:
         totals.check(ids, checksums)
         texts |= {row[0]: row[2] for row in rows if row[2] is not None}
         labels |= {row[0]: names for row in rows if (names := store.labels_of(row[3]))}
-        return cls(state.revision, totals, ids, checksums, dict(sorted(texts.items())), dict(sorted(labels.items())))
+        keys |= {row[0]: row[1] for row in rows}
+        images |= {row[0]: row[4] for row in rows if row[4] is not None}
+        days |= {row[0]: day for row in rows if (day := store.day_of(row))}
+        return cls(
+            state.revision,
+            totals,
+            ids,
+            checksums,
+            _by_id(texts),
+            _by_id(labels),
+            _by_id(keys),
+            _by_id(images),
+            _by_id(days),
+        )
 
     @cached_property
     def by_label(self) -> dict[str, Ids]:
@@ -68,12 +92,33 @@ class Catalogue:
     def with_label(self, label: str) -> Ids:
         return self.by_label.get(label, self.ids[:0])
 
+    @cached_property
+    def by_image(self) -> dict[bytes, list[int]]:
+        """The ids of the items with each image, by the hash of its content."""
+        ids: dict[bytes, list[int]] = defaultdict(list)
+        for id, image in self.images.items():
+            ids[image].append(id)
+        return dict(ids)
+
+    @cached_property
+    def folders(self) -> dict[str, Ids]:
+        """The ids of the items in each folder, by the part of their keys before the last slash."""
+        ids: dict[str, list[int]] = defaultdict(list)
+        for id, key in self.keys.items():
+            ids[key.rpartition("/")[0]].append(id)
+        return {folder: np.array(listed, np.int64) for folder, listed in ids.items()}
+
     def _has(self, ids: Ids, checksums: Ids) -> Any:
         """Which of some ids are here with the same checksum."""
         if not len(self.ids):
             return np.zeros(len(ids), bool)
         rows = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
         return (self.ids[rows] == ids) & (self.checksums[rows] == checksums)
+
+
+def _by_id(column: dict[int, T]) -> dict[int, T]:
+    """A column in order of id."""
+    return dict(sorted(column.items()))
 
 
 def _columns(rows: Iterable[Row]) -> tuple[Ids, Ids]:

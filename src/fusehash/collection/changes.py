@@ -18,8 +18,9 @@ from fusehash.collection import store, training
 from fusehash.collection.bridge import Bridge
 from fusehash.collection.encoding import FIT_IMAGES, Encoders, FeatureCache, FittedEncoder, ItemEncoder, load_encoder
 from fusehash.collection.items import CollectionError, Entry, Report, UnreadableError
+from fusehash.collection.queries import calibration
 from fusehash.collection.store import VIEWS, CollectionSettings, CollectionState
-from fusehash.collection.training import files_of, load_bridge, load_model
+from fusehash.collection.training import HeldOutPairs, files_of, load_bridge, load_model
 from fusehash.errors import DataError, FusehashError
 from fusehash.files import sync_folder
 from fusehash.parameters import Progress
@@ -38,13 +39,14 @@ def lock_of(folder: Path, name: str, timeout: float = 0.0) -> WriterLock:
 
 @dataclass(frozen=True)
 class Learned:
-    """Encoders by view, a model, which is None if nothing could be learned, and a bridge if there is one."""
+    """Encoders by view, a model (None if nothing could be learned), a bridge if there is one, and held-out pairs."""
 
     encoders: Encoders = field(default_factory=dict)
     model_name: str = ""
     model: CrossModalHasher | None = None
     bridge_name: str = ""
     bridge: Bridge | None = None
+    held: HeldOutPairs | None = None
 
 
 @dataclass
@@ -56,6 +58,7 @@ class Plan:
     unchanged: list[Entry] = field(default_factory=list)
     touched: list[Entry] = field(default_factory=list)  # unchanged, but their files moved or have another time
     removed: list[int] = field(default_factory=list)
+    restored: list[Entry] = field(default_factory=list)  # removed before; they get the ids that they had
 
     def compare(self, entry: Entry, stored: Entry, *, partial: bool = False) -> None:
         """Add an entry whose key is stored to those that are changed or unchanged.
@@ -118,7 +121,7 @@ class ItemChange:
         An image that cannot be used is reported and left out. If a changed item then has nothing else, it stays as it
         is stored with broken="keep", and is removed with "drop"; "refuse" raises instead of losing an image.
         """
-        incoming = [*plan.changed, *plan.new]
+        incoming = [*plan.changed, *plan.restored, *plan.new]
         if any(entry.wants_image for entry in incoming):
             extras.require("PIL", "Reading images")  # raises once, before anything is read
         everything = [*sorted([*plan.unchanged, *plan.changed], key=lambda entry: entry.id or 0), *plan.new]
@@ -143,7 +146,9 @@ class ItemChange:
             self.report.skipped |= {entry.key: problem for entry in incoming if entry.key in without_code}
         self._commit(plan, codes, learned, is_new)
 
-    def _learn(self, entries: Sequence[Entry], must_train: bool, *, fit_images: bool = False) -> Learned:
+    def _learn(
+        self, entries: Sequence[Entry], must_train: bool, *, fit_images: bool = False, measure: bool = True
+    ) -> Learned:
         """Encoders and a model of all entries; an empty result and a note if nothing can be learned."""
         training.remove_damaged(self._folder, self.state)
         encoders: Encoders = {}
@@ -169,7 +174,10 @@ class ItemChange:
             self.report.notes.append(str(error))
             return Learned()
         self.report.trained = True
-        return Learned(encoders, name, model, bridge_name, bridge)
+        held = None
+        if measure:
+            held = training.held_out_model(entries, encoders, self.features, self._settings, self._progress)
+        return Learned(encoders, name, model, bridge_name, bridge, held)
 
     def _image_encoder(self, entries: Sequence[Entry]) -> FittedEncoder | None:
         """The current encoder, if it was fitted on enough images."""
@@ -223,7 +231,7 @@ class ItemChange:
             yield database
 
     def _commit(self, plan: Plan, codes: list[tuple[Entry, bytes | None]], learned: Learned, is_new: bool) -> None:
-        if not (is_new or plan.new or plan.changed or plan.removed or plan.touched):
+        if not (is_new or plan.new or plan.changed or plan.restored or plan.removed or plan.touched):
             return
         self._progress(0, 1, "writing")
         if is_new:
@@ -232,7 +240,8 @@ class ItemChange:
             entry.trained = is_new and code is not None
         with self._writing() as database:
             state = store.remove(database, self.state, plan.removed)
-            state = store.write_entries(database, state, [*plan.changed, *plan.new])
+            back = {entry.id for entry in plan.restored if entry.id is not None}
+            state = store.write_entries(database, state, [*plan.changed, *plan.restored, *plan.new], back)
             files = {entry.id: store.columns_of_file(entry) for entry in plan.touched if entry.id is not None}
             state = store.amend(database, state, files)
             written = {entry.id: code for entry, code in codes if entry.id and code}
@@ -251,8 +260,9 @@ class ItemChange:
                 used = "SELECT image FROM item WHERE image IS NOT NULL"
                 database.execute(f"DELETE FROM thumbnail WHERE image NOT IN ({used})")
         self.state, report = state, self.report
-        report.added, report.changed, report.removed = len(plan.new), len(plan.changed), len(plan.removed)
-        report.ids = [entry.id for entry in [*plan.changed, *plan.new] if entry.id is not None]
+        report.added, report.changed = len(plan.new) + len(plan.restored), len(plan.changed)
+        report.removed = len(plan.removed)
+        report.ids = [entry.id for entry in [*plan.changed, *plan.restored, *plan.new] if entry.id is not None]
         if is_new:
             self.remove_unused_files()
 
@@ -283,6 +293,8 @@ class ItemChange:
         values["bridge"] = learned.bridge_name
         for view in VIEWS:
             values[f"{view}_encoder"] = learned.encoders[view].fingerprint if view in learned.encoders else ""
+        learn = learned.held and calibration.learn(learned.held, learned.encoders)
+        values["calibration"] = learn.to_dict() if learn else None
         values["images_fitted"] = learned.encoders["image"].count if "image" in learned.encoders else 0
         state = replace(state, **{**values, **others})  # type: ignore[arg-type]
         return replace(state, checksums=training.file_checksums(self._folder, state))

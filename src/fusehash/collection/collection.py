@@ -14,19 +14,23 @@ import numpy as np
 
 from fusehash import bits, trust
 from fusehash.collection import overview, store
+from fusehash.collection.answering import Question, answer
+from fusehash.collection.catalogue import Catalogue
 from fusehash.collection.changes import Learned, Plan, lock_of
 from fusehash.collection.generations import Generation, GenerationChange
-from fusehash.collection.items import CollectionError, Entry, Hit, Hits, Item, Report, check_items, storable_text
-from fusehash.collection.searching import GoneError, Snapshot, WordScores
+from fusehash.collection.items import CollectionError, Entry, Hits, Item, Report, Saved, check_items
+from fusehash.collection.likeness import Looks
+from fusehash.collection.originals import Original, Originals
+from fusehash.collection.queries.filters import Filters, ordered
+from fusehash.collection.searching import GoneError, Snapshot
 from fusehash.collection.store import CollectionSettings, CollectionState, EncoderSettings, Totals
 from fusehash.collection.training import files_of
 from fusehash.datasets.folders import NewItem
 from fusehash.errors import DataError, FusehashError, ParameterError
-from fusehash.parameters import Progress, integer
+from fusehash.parameters import Progress, integer, real
 from fusehash.search import HammingIndex
 from fusehash.search.rows import HIGHEST, Ids, check_ids
 from fusehash.sqlite import DamageError, Database
-from fusehash.views import Floats
 
 RETRAIN_SHARE = 0.5  # of items that are new to the model; with more, build() trains again
 BUILD_TIMEOUT = 600.0  # seconds that a generation, once it is built, waits for writers
@@ -79,6 +83,7 @@ class Collection(AbstractContextManager["Collection"]):
         self._created_with = store.read_settings(self.path)
         self._writer = lock_of(self.path, "writer", timeout)
         self._items = Database(self.path / "items.db", store.ITEMS, timeout)
+        self._originals = Originals()
         self._snapshot: Snapshot | None = None
         self._version: tuple[int, int] | None = None
         try:
@@ -110,7 +115,7 @@ class Collection(AbstractContextManager["Collection"]):
         path : str or path-like
             The folder, which must be missing or empty.
         n_bits, random_state : int, default=64 and 0
-            Length of the codes, a multiple of 8 and at most 1024; seed of the model.
+            Length of the codes, a multiple of 8 and at most 4,096; seed of the model.
         image_encoder, text_encoder : str or Encoder, default="auto"
             Names of encoders, which may have parameters as in "classical:side=160", paths of ONNX files, or objects
             that `fusehash.encoders.make` returns. "auto" is efficientnet-lite0 and minilm if the extra `encoders` is
@@ -300,25 +305,38 @@ class Collection(AbstractContextManager["Collection"]):
         text: str | None = None,
         *,
         image: Any = None,
-        like: int | None = None,
+        like: int | Iterable[int] | None = None,
+        unlike: int | Iterable[int] | None = None,
         code: bytes | None = None,
+        picture: bytes | None = None,
         k: int = 20,
+        offset: int = 0,
         label: str | None = None,
+        filters: Filters | None = None,
         rerank: bool = True,
+        min_confidence: float = 0.0,
         generation: int | None = None,
     ) -> Hits:
-        """Find the `k` items that match best; give exactly one of `text`, `image`, `like` and `code`.
+        """Find the `k` items that match best: by a text, images, items or a code, or by several of them together.
 
         Parameters
         ----------
-        text, image : str; path, bytes or PIL.Image.Image
-            Words or an image to search for.
-        like, code : int; bytes
-            Id of an item to find similar ones, or a packed code of this collection, as in `Hits.code`.
-        k, label : int, default=20; str, optional
-            Number of results at most, and the label that they must have.
+        text : str
+            Words, "phrases", -exclusions, label:NAME, before:DATE, after:DATE and OR (queries/language.py).
+        image : path, bytes or PIL.Image.Image; or a list of them
+            Images to search for. One that is in the collection, byte by byte, is the first result.
+        like, unlike : int or iterable of int
+            Ids of items that the results should, and should not, be similar to; they are no results themselves.
+        code, picture : bytes
+            A packed code of this collection, as in `Hits.code`; the images of an earlier search, as in `Hits.picture`.
+        k, offset : int, default=20 and 0
+            Number of results at most, and how many of the best are skipped.
+        label, filters : str, optional; Filters, optional
+            A label that the results must have; other conditions.
         rerank : bool, default=True
             Order the nearest codes by the real-valued query and the words of a text; no effect on `like` and `code`.
+        min_confidence : float, default=0.0
+            Leave out results with a lower confidence; those without one stay.
         generation : int, optional
             The generation of a stored `code`; raises if another one is current.
 
@@ -327,47 +345,36 @@ class Collection(AbstractContextManager["Collection"]):
         Hits
             Best first. Raises DataError if the query cannot be used.
         """
-        if sum(query is not None for query in (text, image, like, code)) != 1:
-            raise DataError("A search needs exactly one of text, image, like and code.")
         integer(1).check("Collection.search", "k", k)
-
-        def work(snapshot: Snapshot) -> Hits:
-            current = snapshot.state.generation
-            if generation not in (None, current):
-                raise DataError(f"The code is of generation {generation}; generation {current} is current.")
-            by_content = text is not None or image is not None
-            if by_content:
-                query, words = self._project(snapshot, text, image, with_words=rerank)
-            else:
-                query, words = _signs(snapshot, like, code), None
-            ids, distances, scores, codes = snapshot.rank(
-                query,
-                k + (like is not None),
-                allowed=self._allowed(snapshot, label),
-                rerank=rerank and by_content,
-                words=words,
-            )
-            with self._items.reading() as database:
-                items = snapshot.items(database, ids.tolist())
-                if len(items) < len(ids) and CollectionState.read(database).revision == snapshot.state.revision:
-                    raise DamageError("items are missing from it")
-            rows = zip(ids.tolist(), distances.tolist(), scores.tolist(), codes, strict=True)
-            hits = Hits(
-                Hit(id, distance, score, items[id], packed.tobytes())
-                for id, distance, score, packed in rows
-                if id in items and id != like  # a writer may have removed some
-            )
-            del hits[k:]
-            hits.code, hits.generation = bits.pack(query[None])[0].tobytes(), current
-            return hits
-
-        return self._attempt(work)
+        integer().check("Collection.search", "offset", offset)
+        real().check("Collection.search", "min_confidence", min_confidence)
+        if label is not None:
+            filters = replace(filters or Filters(), label=label)
+        question = Question(
+            text,
+            tuple(image) if isinstance(image, list | tuple) else () if image is None else (image,),
+            _ids(like),
+            _ids(unlike),
+            code,
+            picture,
+            filters or Filters(),
+            k,
+            offset,
+            rerank,
+            float(min_confidence),
+            generation,
+        )
+        question.check()
+        return self._attempt(lambda snapshot: answer(question, snapshot, self._items))
 
     def query_code(self, *, text: str | None = None, image: Any = None) -> bytes:
         """The packed code of a text or an image, as `search` takes it."""
         if (text is None) == (image is None):
             raise DataError("A query code needs exactly one of text and image.")
-        return self._attempt(lambda snapshot: bits.pack(self._project(snapshot, text, image)[0][None])[0].tobytes())
+        if text is not None and not (isinstance(text, str) and text.strip()):
+            raise DataError("A text to search for must have at least one word. Got none.")
+        view, item = ("image", image) if text is None else ("text", text.strip())
+        return self._attempt(lambda snapshot: bits.pack(snapshot.project(view, item)[None])[0].tobytes())
 
     def check(self) -> None:
         """Raise if a search would: codes, a model or encoders that cannot be read."""
@@ -399,19 +406,37 @@ class Collection(AbstractContextManager["Collection"]):
                 raise DamageError("items are missing from it")
         raise DataError(f"Ids must be in the collection. Id {id} is not.")
 
-    def items(self, offset: int = 0, limit: int = 100, label: str | None = None) -> list[Item]:
-        """Items in order of id, all or those with a label."""
+    def items(
+        self,
+        offset: int = 0,
+        limit: int = 100,
+        label: str | None = None,
+        *,
+        filters: Filters | None = None,
+        order: str = "id",
+    ) -> list[Item]:
+        """Items that filters leave, by "id", by date ("newest", "oldest"), by "name", or the last "added" first."""
         integer().check("Collection.items", "offset", offset)
         integer(1).check("Collection.items", "limit", limit)
         snapshot = self._now()
         with self._items.reading() as database:
             catalogue = snapshot.catalogue(database)
-            ids = catalogue.ids if label is None else catalogue.with_label(storable_text(str(label)))
-            page = ids[offset : offset + limit].tolist()
+            page = ordered(catalogue, self._left(catalogue, label, filters), order)[offset : offset + limit].tolist()
             items = snapshot.items(database, page)
             if len(items) != len(page):
                 raise DamageError("items are missing from it")
         return list(items.values())
+
+    def count(self, label: str | None = None, *, filters: Filters | None = None) -> int:
+        """How many items the filters leave."""
+        with self._items.reading() as database:
+            return len(self._left(self._now().catalogue(database), label, filters))
+
+    @staticmethod
+    def _left(catalogue: Catalogue, label: str | None, filters: Filters | None) -> Ids:
+        chosen = filters or Filters()
+        allowed = (chosen if label is None else replace(chosen, label=label)).allowed(catalogue)
+        return catalogue.ids if allowed is None else allowed
 
     def labels(self) -> dict[str, int]:
         """How many items have each label, most frequent first."""
@@ -421,8 +446,77 @@ class Collection(AbstractContextManager["Collection"]):
         counts = {name: len(ids) for name, ids in by_label.items()}
         return dict(sorted(counts.items(), key=lambda label: (-label[1], label[0])))
 
+    def facets(self) -> dict[str, Any]:
+        """How many items there are with each label, in each folder, of each year, with and without a text."""
+        with self._items.reading() as database:
+            return overview.facets(self._now().catalogue(database))
+
+    def near(self, id: int, k: int = 12) -> list[tuple[int, int, bool]]:
+        """Near-duplicates of an item: ids, distances, and whether the images are equal byte by byte; nearest first."""
+        snapshot = self._now()
+        if id not in snapshot.index:
+            return []
+        with self._items.reading() as database:
+            catalogue = snapshot.catalogue(database)
+        same = set(catalogue.by_image.get(catalogue.images.get(id, b""), ()))
+        radius, code = snapshot.state.n_bits // overview.NEAR_SHARE, snapshot.index.get([id])
+        _, _, ids = snapshot.index.range_search(code, radius)
+        looks = Looks(self.thumbnail)
+        listed = same | {other for other in ids.tolist() if looks.alike(id, other)}
+        others = np.array([other for other in listed - {id} if other in snapshot.index], np.int64)
+        distances = bits.distances_to(np.repeat(code, len(others), axis=0), snapshot.index.get(others))
+        rows = zip(others.tolist(), distances.tolist(), (other in same for other in others.tolist()), strict=True)
+        return sorted(rows, key=lambda row: (not row[2], row[1], row[0]))[:k]
+
+    def duplicates(self) -> list[list[int]]:
+        """Groups of ids with the same image, or whose images look the same (likeness.py); largest first."""
+        snapshot = self._now()
+        with self._items.reading() as database:
+            catalogue = snapshot.catalogue(database)
+        radius = snapshot.state.n_bits // overview.NEAR_SHARE
+        return overview.duplicates(snapshot.index, catalogue, Looks(self.thumbnail).alike, radius)
+
+    def original(self, id: int) -> Original | None:
+        """The original picture of an item, open; None if it is not where it was or has another content."""
+        with self._items.reading() as database:
+            entries = store.read_entries_by_id(database, [id])
+        return self._originals.open(entries[0].path, entries[0].image) if entries else None
+
+    def edit(self, id: int, *, text: str | None = None, labels: Iterable[str] | None = None) -> Report:
+        """Set the text or the labels of an item exactly; an empty text removes it, and None leaves it as it is."""
+        with self._change() as change:
+            (stored,) = self._entries_of([id])
+            (checked,) = check_items([NewItem(stored.key, None, text, tuple(labels or ()))], {}, partial=True)
+            new_text = stored.text if text is None else checked.text
+            entry = replace(stored, text=new_text, labels=stored.labels if labels is None else checked.labels)
+            if entry.is_empty:
+                raise DataError(f"An item must have an image or a text. {entry.key!r} would have neither.")
+            is_same = (entry.text, entry.labels) == (stored.text, stored.labels)
+            change.report.unchanged = int(is_same)
+            if not is_same:
+                change.run(Plan(changed=[entry]))
+        return change.report
+
+    def saved(self, ids: Iterable[int]) -> list[Saved]:
+        """Items as they are stored, for `restore`; an unknown id raises DataError."""
+        entries = self._entries_of(list(ids))
+        with self._items.reading() as database:
+            return [Saved(entry, store.read_thumbnail(database, entry.image)) for entry in entries]
+
+    def restore(self, items: Iterable[Saved]) -> Report:
+        """Make items what they were when they were saved, with the ids they had: removed ones come back."""
+        kept = list(items)
+        with self._change() as change:
+            store.keep_thumbnails(self._items, kept)
+            with self._items.reading() as database:
+                existing = {e.id for e in store.read_entries_by_id(database, [each.entry.id for each in kept])}
+            entries = [replace(each.entry, stored=True) for each in kept]
+            there = [entry for entry in entries if entry.id in existing]
+            change.run(Plan(changed=there, restored=[entry for entry in entries if entry.id not in existing]))
+        return change.report
+
     def thumbnail(self, id: int) -> bytes | None:
-        """A small JPEG of an item's image, or None."""
+        """A small picture of an item's image, WebP or JPEG, or None."""
         with self._items.reading() as database:
             images = [row[4] for row in store.read_rows(database, "WHERE id = ?", _sql_id(id))]
             if images in ([], [None]):
@@ -511,26 +605,6 @@ class Collection(AbstractContextManager["Collection"]):
         with self._items.reporting():
             raise DamageError("its model or an encoder is missing; a reindex makes it again")
 
-    def _project(
-        self, snapshot: Snapshot, text: str | None, image: Any, *, with_words: bool = False
-    ) -> tuple[Floats, WordScores | None]:
-        """The vector of a text or an image, and the word scores of a text unless no item has any of its words."""
-        if text is None:
-            return snapshot.project("image", image), None
-        if not isinstance(text, str) or not text.strip():
-            raise DataError("A text to search for must have at least one word. Got none.")
-        words = snapshot.words(self._items).scores(text) if with_words else None
-        if words is not None and not words.scores.any():
-            words = None
-        # The encoder may not keep a word that only one text has.
-        return snapshot.project("text", text.strip(), must_know=words is None), words
-
-    def _allowed(self, snapshot: Snapshot, label: str | None) -> Ids | None:
-        if label is None:
-            return None
-        with self._items.reading() as database:
-            return snapshot.catalogue(database).with_label(storable_text(str(label)))
-
     def _describe(self, state: CollectionState, current: CollectionState) -> Generation:
         settings, files = self._created_with.at(state), files_of(self.path, state).values()
         shared = {name: getattr(state, name) for name in ("made", "codes", "n_bits", "quality")}
@@ -598,6 +672,14 @@ class Collection(AbstractContextManager["Collection"]):
         except OSError as error:
             raise CollectionError(f"The collection {self.path} cannot be reached: {error.strerror}.") from error
 
+    def _entries_of(self, ids: list[int]) -> list[Entry]:
+        with self._items.reading() as database:
+            entries = store.read_entries_by_id(database, map(_sql_id, ids))
+        missing = set(ids) - {entry.id for entry in entries}
+        if missing:
+            raise DataError(f"Ids must be in the collection. Id {min(missing)} is not.")
+        return entries
+
     def _stored(self, keys: Iterable[str] | None = None) -> dict[str, Entry]:
         with self._items.reading() as database:
             return {entry.key: entry for entry in store.read_entries(database, keys)}
@@ -631,18 +713,11 @@ def _changed(settings: EncoderSettings, encoder: Any, params: dict[str, Any] | N
     return settings if chosen == replace(settings, params={}) and params is None else chosen
 
 
-def _signs(snapshot: Snapshot, id: int | None, code: bytes | None) -> Floats:
-    """The signs of the code of an item, or of a code."""
-    n_bits = snapshot.state.n_bits
-    if id is not None:
-        if id not in snapshot.index:
-            raise DataError(f"An item to search by must be in the collection and have a code. Id {id} has none.")
-        packed = snapshot.index.get(np.array([id], np.int64))
-    elif isinstance(code, bytes | bytearray) and len(code) == n_bits // 8:
-        packed = np.frombuffer(bytes(code), np.uint8)[None]
-    else:
-        raise DataError(f"A code of this collection must be {n_bits // 8} bytes. Got {code!r} instead.")
-    return bits.unpack(packed, n_bits)[0].astype(np.float64)
+def _ids(ids: Any) -> tuple[int, ...]:
+    """One id or several as a tuple."""
+    if ids is None or isinstance(ids, int | np.integer):
+        return () if ids is None else (int(ids),)
+    return tuple(dict.fromkeys(check_ids(list(ids)).tolist()))
 
 
 def _sql_id(id: Any) -> int | None:

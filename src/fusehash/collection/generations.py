@@ -17,7 +17,7 @@ from fusehash.collection import store
 from fusehash.collection.changes import ItemChange
 from fusehash.collection.items import Entry
 from fusehash.collection.store import CollectionSettings, CollectionState
-from fusehash.collection.training import held_out_quality
+from fusehash.collection.training import held_out_model, quality_of
 from fusehash.errors import DataError, FusehashError
 from fusehash.files import sync_folder
 from fusehash.sqlite import Connection, DamageError, WriterLock
@@ -75,14 +75,14 @@ class GenerationChange(ItemChange):
         old_settings, old_state, old_quality = self._settings, self.state, self.state.quality
         contents = [_content_of(entry) for entry in entries]  # before encoders mark images that they cannot read
         self._settings = settings
-        learned = self._learn(entries, must_train=True, fit_images=settings.image != old_settings.image)
-        quality = None
-        if measure:
-            quality = held_out_quality(entries, learned.encoders, self.features, settings, self._progress)
-            if old_quality is None:  # measure the current generation too, to have something to compare with
-                with contextlib.suppress(FusehashError, OSError):  # its encoders may be lost
-                    encoders = self._load(old_state).encoders
-                    old_quality = held_out_quality(entries, encoders, self.features, old_settings, self._progress)
+        fit_images = settings.image != old_settings.image
+        learned = self._learn(entries, must_train=True, fit_images=fit_images, measure=measure)
+        quality = quality_of(learned.held)
+        if measure and old_quality is None:  # measure the current generation too, to have something to compare with
+            with contextlib.suppress(FusehashError, OSError):  # its encoders may be lost
+                encoders = self._load(old_state).encoders
+                held = held_out_model(entries, encoders, self.features, old_settings, self._progress)
+                old_quality = quality_of(held)
         codes = {
             entry.id: KeptCode(content, code, code is not None)
             for entry, content, code in zip(entries, contents, self._codes(entries, learned), strict=True)

@@ -36,7 +36,10 @@ class UnreadableError(Exception):
 
 @dataclass(frozen=True)
 class Item:
-    """An item of a collection. An id is never used again; width and height are in pixels, 0 without an image."""
+    """An item of a collection. An id is never used again; width and height are in pixels, 0 without an image.
+
+    `path` is where the image was read from, and `day` its date as YYYY-MM-DD; None and "" if they are not known.
+    """
 
     id: int
     key: str
@@ -45,6 +48,8 @@ class Item:
     has_image: bool
     width: int
     height: int
+    path: Path | None = None
+    day: str = ""
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,13 @@ class Hit:
         The item, its id and its packed code.
     distance, score : int, float
         Number of bits in which its code differs from that of the query; from -1 to 1, higher is better (searching.py).
+    confidence : float or None
+        In a search by words: the share of the query that is right about this item, by its caption or as expected from
+        its picture (queries/calibration.py); None if the collection has too few captioned pictures to tell.
+    matched : tuple of str
+        The words of its caption that the query asks for, as the caption spells them.
+    same_image : bool
+        Whether its image is, byte by byte, the one that was searched with.
     """
 
     id: int
@@ -64,13 +76,38 @@ class Hit:
     score: float
     item: Item
     code: bytes
+    confidence: float | None = None
+    matched: tuple[str, ...] = ()
+    same_image: bool = False
 
 
 class Hits(list[Hit]):
-    """The results of a search, best first; `code` is that of the query, `generation` made all these codes."""
+    """The results of a search, best first.
+
+    Attributes
+    ----------
+    code, generation : bytes, int
+        The packed code of the query, empty if it only filters; the generation that made all these codes.
+    total : int
+        Number of items that the filters of the query leave.
+    matching : int or None
+        Of these, the number whose captions have all words of the query; None in a search without words.
+    missing, note : list of str, str
+        Words of the query that no caption has; one sentence for people about what that means, or nothing.
+    picture : bytes
+        What stands for the images of the query in a later search, as `search(picture=...)`.
+    """
 
     code: bytes = b""
     generation: int = 0
+    total: int = 0
+    matching: int | None = None
+    note: str = ""
+    picture: bytes = b""
+
+    def __init__(self, hits: Iterable[Hit] = ()) -> None:
+        super().__init__(hits)
+        self.missing: list[str] = []
 
 
 @dataclass
@@ -167,6 +204,14 @@ class Entry:
                 status = self.path.stat()
                 return (status.st_size, status.st_mtime_ns) == (stored.size, stored.mtime)
         return False
+
+
+@dataclass(frozen=True)
+class Saved:
+    """An item as it was stored, to bring it back: the entry, and width, height and content of its thumbnail."""
+
+    entry: Entry
+    thumbnail: tuple[int, int, bytes] | None
 
 
 def check_items(items: Iterable[NewItem], skipped: dict[str, str], *, partial: bool = False) -> list[Entry]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,16 +14,31 @@ from fusehash import bits
 from fusehash.bits import Codes
 from fusehash.collection.catalogue import Catalogue
 from fusehash.collection.store import Totals
+from fusehash.search import HammingIndex
 from fusehash.search.rows import Ids
 
 RECOMMEND_SHARE = 0.2  # of items that are new to the model; with more, a reindex is recommended
 SAMPLE = 5000  # codes that are clustered; the others join the nearest cluster
 PAIRS = 200_000  # pairs of codes whose distances are counted
-WORDS, EXAMPLES = 4, 12  # per group
+WORDS, EXAMPLES = 3, 12  # per group
+MIN_SHARE, MIN_LIFT = 0.3, 3.0  # a word that names a group is in so many of its texts, and so much rarer elsewhere
+NEAR_SHARE = 16  # items whose codes differ in at most n_bits / 16 bits are compared
+SEARCHED_AT_ONCE = 256
 _WORD = re.compile(r"[^\W\d_]{3,}")
 _STOP_WORDS = _WORD.findall(
     "and are for from has her his its not one our out she that the their them there these they this two was were "
     "with some you your other into over both also very"
+)
+
+
+# How people look is no name for a group of pictures.
+_LOOKS = frozenset(
+    _WORD.findall(
+        """skin skinned hair haired hairs hairy blond blonde brunette redhead curly bald beard bearded moustache
+        mustache dark fair pale tanned black white brown asian african european indian face faces faced eye eyes eyed
+        body lips fat thin slim skinny chubby big small tall short pretty beautiful ugly handsome attractive sexy naked
+        nude old older young younger elderly wearing dressed"""
+    )
 )
 
 
@@ -42,6 +58,60 @@ def counts(totals: Totals, *, trained: bool) -> dict[str, Any]:
         "reindex_recommended": bool(advice),
         "advice": advice,
     }
+
+
+def facets(catalogue: Catalogue) -> dict[str, Any]:
+    """How many items there are with each label, in each folder, of each year, with and without a text."""
+    labels = {name: len(ids) for name, ids in catalogue.by_label.items()}
+    years = Counter(int(day[:4]) for day in catalogue.days.values())
+    return {
+        "labels": dict(sorted(labels.items(), key=lambda label: (-label[1], label[0]))),
+        "folders": {name: len(ids) for name, ids in sorted(catalogue.folders.items())},
+        "years": dict(sorted(years.items(), reverse=True)),
+        "with_text": len(catalogue.texts),
+        "without_text": len(catalogue.ids) - len(catalogue.texts),
+    }
+
+
+def duplicates(
+    index: HammingIndex, catalogue: Catalogue, alike: Callable[[int, int], bool], radius: int
+) -> list[list[int]]:
+    """Groups of ids with the same image, with the same text and no image, or that look alike; largest first.
+
+    Items are compared if their codes are at most `radius` apart.
+    """
+    ids = index.ids
+    parents = dict(zip(ids.tolist(), ids.tolist(), strict=True))
+
+    def root(id: int) -> int:
+        while parents[id] != id:
+            parents[id] = id = parents[parents[id]]
+        return id
+
+    def join(one: int, other: int) -> None:
+        first, second = sorted((root(one), root(other)))
+        parents[second] = first
+
+    by_text: dict[str, list[int]] = {}
+    for id, text in catalogue.texts.items():
+        if id not in catalogue.images:
+            by_text.setdefault(text, []).append(id)
+    for same in (*catalogue.by_image.values(), *by_text.values()):
+        with_code = [id for id in same if id in parents]
+        for other in with_code[1:]:
+            join(with_code[0], other)
+    for start in range(0, len(ids), SEARCHED_AT_ONCE):
+        part = ids[start : start + SEARCHED_AT_ONCE]
+        offsets, _, near = index.range_search(index.get(part), radius)
+        owners = np.repeat(part, np.diff(offsets))
+        for one, other in zip(owners[owners < near].tolist(), near[owners < near].tolist(), strict=True):
+            if root(one) != root(other) and alike(one, other):
+                join(one, other)
+    groups: dict[int, list[int]] = {}
+    for id in parents:
+        groups.setdefault(root(id), []).append(id)
+    several = [sorted(group) for group in groups.values() if len(group) > 1]
+    return sorted(several, key=lambda group: (-len(group), group))
 
 
 def clusters(words: dict[int, set[str]], ids: Ids, codes: Codes, n_bits: int, count: int) -> list[dict[str, Any]]:
@@ -100,11 +170,18 @@ def words_of(catalogue: Catalogue, ids: Ids) -> dict[int, set[str]]:
 
 
 def _typical_words(words: Counter[str], everywhere: Counter[str], size: int, total: int) -> list[str]:
-    """The words that are more frequent in this group than elsewhere, weighted by their frequency."""
+    """The words that tell a group apart: frequent in it, rare elsewhere, most telling first; none if none does."""
+
+    def shares(word: str) -> tuple[float, float]:
+        return words[word] / size, (everywhere[word] - words[word] + 1) / (total - size + 2)
 
     def weight(word: str) -> float:
-        inside, outside = words[word] / size, (everywhere[word] - words[word] + 1) / (total - size + 2)
-        return inside * float(np.log(max(inside / outside, 1e-9)))
+        inside, outside = shares(word)
+        return inside * float(np.log(inside / outside))
 
-    frequent = [word for word in words if words[word] >= max(2, size // 50)] or list(words)
-    return sorted(frequent, key=lambda word: (-weight(word), word))[:WORDS]
+    def is_telling(word: str) -> bool:
+        inside, outside = shares(word)
+        return word not in _LOOKS and words[word] >= max(2, MIN_SHARE * size) and inside >= MIN_LIFT * outside
+
+    telling = filter(is_telling, words)
+    return sorted(telling, key=lambda word: (-weight(word), word))[:WORDS]

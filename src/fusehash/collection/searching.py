@@ -16,25 +16,21 @@ and w_t = ln(1 + (n - df_t + 1/2) / (df_t + 1/2)), larger for rarer words,
     score     = (code + 2 words) / 3,                                 from -1 to 1.
 
 A word counts once. If a text lacks a word of the query, another form of it counts 0.8 in `contained`: a word that
-begins with it, or that it begins with, of about the same length (kid and kids). An item without a text gets the mean
-`words` of its neighbors. A text with exactly the words of the query scores 1. docs/collections.md says how the weight 2
-was chosen. Ties: Hamming distance, then id.
+begins with it, or that it begins with, of about the same length (kid and kids). An item without a text gets what its
+picture lets expect (queries/calibration.py), or if that was not measured, the mean `words` of its neighbors. A text
+with exactly the words of the query scores 1. docs/collections.md says how the weight 2 was chosen. Ties: Hamming
+distance, then id.
 """
 
 from __future__ import annotations
 
-import re
-import sys
-import unicodedata
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fusehash import bits
 from fusehash.bits import Codes
@@ -42,8 +38,10 @@ from fusehash.collection import store
 from fusehash.collection.bridge import Bridge
 from fusehash.collection.catalogue import Catalogue
 from fusehash.collection.changes import Learned
-from fusehash.collection.encoding import FittedEncoder, Floats32, encoder_file, load_encoder
+from fusehash.collection.encoding import FittedEncoder, encoder_file, load_encoder
 from fusehash.collection.items import Item
+from fusehash.collection.queries.calibration import BACKGROUND, Calibration
+from fusehash.collection.queries.words import Ints, Words, WordScores
 from fusehash.collection.store import CollectionState
 from fusehash.collection.training import NEEDS_ITEMS, bridge_file, load_bridge, load_model, model_file
 from fusehash.errors import DataError, FusehashError
@@ -60,12 +58,6 @@ CACHED_ITEMS = 20_000  # that a snapshot keeps in memory
 CANDIDATES_PER_RESULT, EXTRA_CANDIDATES = 4, 64  # that reranking looks at
 WORDS_WEIGHT = 2.0  # of the words of a text, relative to its code
 VERBATIM = 1.0 - 1e-5  # exactly the words of the query, up to rounding
-PURITY_WEIGHT = 0.1
-# Two words are forms of one if they share at least so many letters from the start, and so large a part of all letters.
-FORM_LETTERS, FORM_SHARE, FORM_WEIGHT = 3, 0.7, 0.8
-_WORD = re.compile(r"\w+")
-
-Ints = NDArray[np.int32]
 
 
 class GoneError(Exception):
@@ -158,10 +150,35 @@ class Snapshot:
             raise DataError(f"None of the words of the query occurs in this collection. Got {item!r}.")
         return model.project(row, view=view)[0]
 
+    @cached_property
+    def calibration(self) -> Calibration | None:
+        """What confidences are computed with, if it was measured."""
+        content = self.state.calibration
+        return None if content is None else Calibration.from_dict(content)
+
+    @cached_property
+    def background(self) -> Floats:
+        """Codes of some items as rows of -1 and 1, which queries are compared with."""
+        ids = self.index.ids
+        if len(ids) > BACKGROUND:
+            ids = np.sort(np.random.default_rng(0).choice(ids, BACKGROUND, replace=False))
+        return bits.unpack(self.index.get(ids), self.state.n_bits).astype(np.float64)
+
     def rank(
-        self, query: Floats, k: int, *, allowed: Ids | None = None, rerank: bool = True, words: WordScores | None = None
+        self,
+        query: Floats,
+        k: int,
+        *,
+        allowed: Ids | None = None,
+        rerank: bool = True,
+        words: WordScores | None = None,
+        words_weight: float = WORDS_WEIGHT,
+        expected: Callable[[Floats], Floats] | None = None,
     ) -> tuple[Ids, Ints, Floats, Codes]:
-        """Ids, distances, scores and codes of the `k` best items; with `words`, their texts count too."""
+        """Ids, distances, scores and codes of the `k` best items; with `words`, their texts count too.
+
+        `expected` estimates the words of items without a text from their similarity to the query.
+        """
         n_bits, code = self.state.n_bits, bits.pack(query[None])
         count = CANDIDATES_PER_RESULT * k + EXTRA_CANDIDATES if rerank else k
         (distances,), (ids,) = self.index.search(code, count, allowed=allowed)
@@ -176,7 +193,8 @@ class Snapshot:
         # Row by row in one fixed order, so that equal codes get equal scores.
         scores = (bits.unpack(codes, n_bits) * query).sum(axis=1) / max(np.abs(query).sum(), 1e-300)
         if words is not None:
-            scores = _with_words(scores, words.of(ids), words.of(neighbors))
+            fill = _mean_of(words.of(neighbors)) if expected is None else expected(scores)
+            scores = _with_words(scores, words.of(ids), fill, words_weight)
         order = np.lexsort((ids, distances, -scores))[:k]
         return ids[order], distances[order], scores[order], codes[order]
 
@@ -199,133 +217,14 @@ def _parts(state: CollectionState) -> dict[str, str]:
     return {"words": "", "catalogue": "", "model": state.model, "bridge": state.bridge, **state.encoder_names}
 
 
-def _with_words(scores: Floats, words: Floats, neighbor_words: Floats) -> Floats:
-    """Scores by code and words; items without a text get the mean of the neighbors that have one."""
-    with_text = neighbor_words[np.isfinite(neighbor_words)]
-    filled = np.where(np.isfinite(words), words, with_text.mean() if len(with_text) else 0.0)
-    both = (scores + WORDS_WEIGHT * filled) / (1.0 + WORDS_WEIGHT)
-    return np.where(filled >= VERBATIM, 1.0, both)
+def _mean_of(words: Floats) -> Floats:
+    """The mean word score of the neighbors that have a text."""
+    with_text = words[np.isfinite(words)]
+    return with_text.mean() if len(with_text) else np.zeros(())
 
 
-def words_in(text: str) -> list[str]:
-    """The different words of a text, in one spelling."""
-    return sorted(set(_WORD.findall(unicodedata.normalize("NFKC", text).lower())))
-
-
-@dataclass(frozen=True)
-class WordScores:
-    """How well each text matches the words of a query: ids of items with a text, ascending, and their scores."""
-
-    ids: Ids
-    scores: Floats32
-
-    def best(self, count: int, allowed: Ids | None = None) -> Ids:
-        """The ids of the `count` largest positive scores, largest first, then by id; among the allowed ones."""
-        scores = self.scores if allowed is None else np.where(np.isin(self.ids, allowed), self.scores, 0.0)
-        rows = np.flatnonzero(scores > 0.0)
-        if count < len(rows):
-            cut = np.partition(scores[rows], len(rows) - count)[len(rows) - count]
-            rows = rows[scores[rows] >= cut]
-        return self.ids[rows[np.argsort(-scores[rows], kind="stable")][:count]]
-
-    def of(self, ids: Ids) -> Floats:
-        """The scores of some ids; NaN for items without a text."""
-        scores = np.full(len(ids), np.nan)
-        if len(self.ids):
-            rows = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
-            has_text = self.ids[rows] == ids
-            scores[has_text] = self.scores[rows[has_text]]
-        return scores
-
-
-@dataclass(frozen=True)
-class Words:
-    """The words of all texts."""
-
-    ids: Ids  # of the items that have a text, ascending
-    vocabulary: dict[str, int]  # word -> number
-    starts: Ints  # the words of text i are numbers[starts[i] : starts[i + 1]]
-    numbers: Ints
-    texts: dict[int, str]  # id -> the text that the words are from
-
-    @classmethod
-    def read(cls, rows: Iterable[tuple[int, str]], before: Words | None = None) -> Words:
-        """Words of (id, text) rows in order of id; texts that `before` has are not split again."""
-        vocabulary = dict(before.vocabulary) if before is not None else {}
-        row_of = {} if before is None else {id: row for row, id in enumerate(before.ids.tolist())}
-        texts: dict[int, str] = {}
-        parts: list[Ints] = []
-        for id, text in rows:
-            if before is not None and before.texts.get(id) == text:
-                row = row_of[id]
-                parts.append(before.numbers[before.starts[row] : before.starts[row + 1]])
-            else:
-                numbers = [vocabulary.setdefault(word, len(vocabulary)) for word in words_in(text)]
-                parts.append(np.array(numbers, np.int32))
-            texts[id] = text
-        starts = np.zeros(len(parts) + 1, np.int32)
-        np.cumsum([len(part) for part in parts], out=starts[1:])
-        joined = np.concatenate(parts) if parts else np.empty(0, np.int32)
-        return cls(np.fromiter(texts, np.int64, len(texts)), vocabulary, starts, joined, texts)
-
-    @cached_property
-    def weights(self) -> Floats32:
-        """w_t of every word."""
-        counts = np.bincount(self.numbers, minlength=len(self.vocabulary))
-        return np.log1p((len(self.ids) - counts + 0.5) / (counts + 0.5)).astype(np.float32)
-
-    @cached_property
-    def totals(self) -> Floats32:
-        """Sum of w_t over the words of every text."""
-        sums = np.concatenate([[0.0], np.cumsum(self.weights[self.numbers], dtype=np.float64)])
-        return (sums[self.starts[1:]] - sums[self.starts[:-1]]).astype(np.float32)
-
-    @cached_property
-    def _postings(self) -> tuple[Ints, Ints]:
-        """For every word, the rows of the texts that have it: rows[starts[t] : starts[t + 1]]."""
-        rows = np.repeat(np.arange(len(self.ids), dtype=np.int32), np.diff(self.starts))
-        order = np.argsort(self.numbers, kind="stable")
-        starts = np.searchsorted(self.numbers[order], np.arange(len(self.vocabulary) + 1)).astype(np.int32)
-        return rows[order], starts
-
-    @cached_property
-    def _sorted(self) -> tuple[list[str], list[int]]:
-        """All words, and their different lengths."""
-        return sorted(self.vocabulary), sorted(set(map(len, self.vocabulary)))
-
-    def forms(self, word: str) -> list[str]:
-        """Words that begin with a word, or that it begins with, and are of about its length; not itself."""
-        if len(word) < FORM_LETTERS:
-            return []
-        words, lengths = self._sorted
-        first, last = bisect_left(words, word), bisect_left(words, word + chr(sys.maxunicode))
-        ends = (end for end in lengths if FORM_LETTERS <= end < len(word))  # few, however long the word is
-        shorter = [word[:end] for end in ends if word[:end] in self.vocabulary]
-        return [
-            other
-            for other in (*shorter, *words[first:last])
-            if other != word and 2 * min(len(word), len(other)) >= FORM_SHARE * (len(word) + len(other))
-        ]
-
-    def scores(self, query: str) -> WordScores:
-        """How well each text matches the words of a query."""
-        contained, inside = np.zeros((2, len(self.ids)), np.float32)
-        total = 0.0
-        rows, starts = self._postings
-        rarest = float(np.log1p(2.0 * len(self.ids) + 1.0))
-        for word in words_in(query):
-            number = self.vocabulary.get(word)
-            weight = rarest if number is None else float(self.weights[number])
-            total += weight
-            texts = rows[:0] if number is None else rows[starts[number] : starts[number + 1]]
-            inside[texts] += weight
-            share = np.zeros(len(self.ids), np.float32)
-            for form in map(self.vocabulary.__getitem__, self.forms(word)):
-                share[rows[starts[form] : starts[form + 1]]] = FORM_WEIGHT
-            share[texts] = 1.0
-            contained += np.float32(weight) * share
-        if total > 0.0:
-            purity = inside / np.maximum(self.totals, np.float32(1e-9))
-            weighted = contained / np.float32(total) + np.float32(PURITY_WEIGHT) * purity
-            contained = (weighted / np.float32(1.0 + PURITY_WEIGHT)).astype(np.float32, copy=False)
-        return WordScores(self.ids, contained)
+def _with_words(scores: Floats, words: Floats, fill: Floats, weight: float) -> Floats:
+    """Scores by code and words; `fill` is for items without a text."""
+    filled = np.where(np.isfinite(words), words, fill)
+    both = (scores + weight * filled) / (1.0 + weight)
+    return np.where(np.isfinite(words) & (words >= VERBATIM), 1.0, both)

@@ -25,8 +25,9 @@ import math
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import datetime
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
@@ -36,7 +37,7 @@ import numpy as np
 
 from fusehash import sqlite, trust
 from fusehash.bits import Codes
-from fusehash.collection.items import CollectionError, CorruptCollectionError, Entry, Item
+from fusehash.collection.items import CollectionError, CorruptCollectionError, Entry, Item, Saved
 from fusehash.errors import DataError, ParameterError
 from fusehash.files import draft_folder, sync_folder, write_atomically
 from fusehash.parameters import integer, multiple_of
@@ -132,7 +133,7 @@ class CollectionSettings:
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> CollectionSettings:
         """Settings from JSON values; raises ValueError, TypeError or KeyError if they cannot be any."""
-        n_bits = multiple_of(8, 1024).check("A collection", "n_bits", content["n_bits"])
+        n_bits = multiple_of(8).check("A collection", "n_bits", content["n_bits"])
         seed = integer().check("A collection", "random_state", content["random_state"])
         encoders = [EncoderSettings(content[view]["name"], dict(content[view]["params"])) for view in VIEWS]
         if not all(isinstance(text, str) for encoder in encoders for text in (encoder.name, *encoder.params)):
@@ -152,7 +153,7 @@ class CollectionSettings:
         """Raise if a value is wrong, an encoder does not exist, or a package that it needs is missing."""
         from fusehash import encoders
 
-        n_bits = int(multiple_of(8, 1024).check(owner, "n_bits", self.n_bits))
+        n_bits = int(multiple_of(8).check(owner, "n_bits", self.n_bits))
         seed = int(integer().check(owner, "random_state", self.random_state))
         for view, encoder in (("image", self.image), ("text", self.text)):
             encoders.make(encoder.name, modality=view, **encoder.params).check_usable()
@@ -282,6 +283,7 @@ class CollectionState:
     made: str = ""  # when the model was trained
     quality: float | None = None  # pair AUC on held-out pairs
     settings: dict[str, Any] | None = None  # None: those of collection.json
+    calibration: dict[str, Any] | None = None  # queries/calibration.py; None if it was not measured
     checksums: dict[str, int] = field(default_factory=dict)  # of the files: "model" and views
     totals: Totals | None = None  # None in a kept generation and in format 1
     kept: list[int] | None = None  # numbers of the generations other than the current one; None like totals
@@ -337,7 +339,7 @@ class CollectionState:
             raise ValueError
         if not isinstance(self.made, str) or not (self.quality is None or math.isfinite(self.quality)):
             raise ValueError
-        multiple_of(8, 1024).check("A collection", "n_bits", self.n_bits)
+        multiple_of(8).check("A collection", "n_bits", self.n_bits)
         if self.settings is not None:
             CollectionSettings.from_dict(self.settings)
 
@@ -481,21 +483,38 @@ def read_entries(database: Connection, keys: Iterable[str] | None = None) -> lis
     return list(entries)
 
 
+def read_entries_by_id(database: Connection, ids: Iterable[int | None]) -> list[Entry]:
+    """Those of some entries that exist, in order of id."""
+    return [_entry(row) for row in rows_by_id(database, [id for id in ids if id is not None])]
+
+
 def read_item(row: Row) -> Item:
     """An item as readers see it."""
-    id, key, text, labels, image, width, height = row[:7]
-    return Item(id, key, text, labels_of(labels), image is not None, width, height)
+    id, key, text, labels, image, width, height, path = row[:8]
+    where = None if path is None else Path(os.fsdecode(path))
+    return Item(id, key, text, labels_of(labels), image is not None, width, height, where, day_of(row))
+
+
+def day_of(row: Row) -> str:
+    """The day of an item, as YYYY-MM-DD: when its image file was last changed; empty if that is not known."""
+    mtime = row[_NAMES.index("mtime")]
+    try:
+        return datetime.fromtimestamp(mtime / 1e9).date().isoformat() if mtime > 0 else ""
+    except (ValueError, OverflowError, OSError):
+        return ""
 
 
 def items_by_id(database: Connection, ids: Iterable[int]) -> dict[int, Item]:
     return {row[0]: read_item(row) for row in rows_by_id(database, ids)}
 
 
-def write_entries(database: Connection, state: CollectionState, entries: Iterable[Entry]) -> CollectionState:
-    """Write items; those without an id are new and get one. Returns the next state."""
+def write_entries(
+    database: Connection, state: CollectionState, entries: Iterable[Entry], restored: Collection[int] = ()
+) -> CollectionState:
+    """Write items; new ones have no id and get one, `restored` ones have one. Returns the next state."""
     assert state.totals is not None
     listed, highest_id = list(entries), state.totals.highest_id
-    replaced = [entry.id for entry in listed if entry.id is not None]
+    replaced = [entry.id for entry in listed if entry.id is not None and entry.id not in restored]
     for entry in listed:
         if entry.id is None:
             highest_id += 1
@@ -555,6 +574,14 @@ def read_thumbnail(database: Connection, image: bytes | None) -> tuple[int, int,
     if types != (bytes, int, int, bytes) or (len(row) > 4 and row[4] != thumbnail_checksum(*row[:4])):
         raise DamageError("a thumbnail is damaged")
     return row[1], row[2], row[3]
+
+
+def keep_thumbnails(items: Database, kept: Iterable[Saved]) -> None:
+    """Store the thumbnails of saved items again, which a removal has deleted."""
+    rows = [(each.entry.image, *each.thumbnail) for each in kept if each.thumbnail and each.entry.image]
+    with items.writing() as database:
+        checked = [(*row, thumbnail_checksum(*row)) for row in rows]
+        database.executemany("INSERT OR IGNORE INTO thumbnail VALUES (?, ?, ?, ?, ?)", checked)
 
 
 def thumbnail_checksum(image: bytes, width: int, height: int, jpeg: bytes) -> int:

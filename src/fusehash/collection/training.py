@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -166,14 +167,30 @@ def encode(model: CrossModalHasher, views: Views) -> list[bytes | None]:
     return codes
 
 
-def held_out_quality(
-    entries: Sequence[Entry], encoders: Encoders, features: FeatureCache, settings: CollectionSettings, report: Progress
-) -> float | None:
-    """Mean pair AUC on held-out pairs: does an image find its own text among others, and a text its image?
+@dataclass(frozen=True)
+class HeldOutPairs:
+    """Pairs that a second model has not seen, and that model."""
 
-    0.5 is chance, 1 is perfect. The order by a hash of the keys gives all generations the same pairs. A fifth is held
-    out and a second model is trained on the others. None with fewer than MIN_PAIRS, or if nothing can be learned.
-    """
+    model: CrossModalHasher
+    trained: list[Entry]
+    held_out: list[Entry]
+    views: Views  # features of the held-out pairs
+    bridge: Bridge | None = None  # made without them
+
+    @property
+    def pictures(self) -> Views:
+        """The held-out pictures as if they had no captions."""
+        alone = {"image": self.views["image"]}
+        if self.bridge is None:
+            return alone
+        return with_captions({**alone, "text": np.full_like(self.views["text"], np.nan)}, self.bridge)
+
+
+def held_out_model(
+    entries: Sequence[Entry], encoders: Encoders, features: FeatureCache, settings: CollectionSettings, report: Progress
+) -> HeldOutPairs | None:
+    """A second model, without a fifth of the pairs, which the order by a hash of the keys makes the same for all
+    generations. None with fewer than MIN_PAIRS, or if nothing can be learned."""
     from fusehash import hashers
 
     if set(encoders) != set(VIEWS):
@@ -182,16 +199,30 @@ def held_out_quality(
     pairs = sorted(pairs, key=lambda entry: order_of(entry.key, "quality"))[: 2 * (HELD_OUT_PAIRS + TRAINING_PAIRS)]
     views = matrices(pairs, encoders, features)
     complete = ~np.any([np.isnan(matrix[:, 0]) for matrix in views.values()], axis=0)
+    pairs = [pairs[row] for row in np.flatnonzero(complete).tolist()]
     views = {view: matrix[complete] for view, matrix in views.items()}
-    count = int(complete.sum())
-    if count < MIN_PAIRS:
+    if len(pairs) < MIN_PAIRS:
         return None
-    held_out = min(HELD_OUT_PAIRS, count // 5)
+    held_out = min(HELD_OUT_PAIRS, len(pairs) // 5)
+    rest = slice(held_out, held_out + TRAINING_PAIRS)
     report(0, 1, "measuring on held-out pairs")
     model = hashers.make("fusehash", n_bits=settings.n_bits, random_state=settings.random_state, callback=report)
     try:
-        model.fit({view: matrix[held_out : held_out + TRAINING_PAIRS] for view, matrix in views.items()})
-        return float(model.score({view: matrix[:held_out] for view, matrix in views.items()}))
+        model.fit({view: matrix[rest] for view, matrix in views.items()})
+    except FusehashError:  # views that do not vary
+        return None
+    return HeldOutPairs(
+        model, pairs[rest], pairs[:held_out], {view: matrix[:held_out] for view, matrix in views.items()}
+    )
+
+
+def quality_of(held: HeldOutPairs | None) -> float | None:
+    """Mean pair AUC on held-out pairs: does an image find its own text among others, and a text its image?
+
+    0.5 is chance, 1 is perfect.
+    """
+    try:
+        return None if held is None else float(held.model.score(held.views))
     except FusehashError:  # views that do not vary
         return None
 

@@ -15,7 +15,7 @@ from fusehash.errors import DataError, MissingPackageError
 from fusehash.extras import require
 
 if TYPE_CHECKING:
-    from fusehash.collection import Collection, Generation, Hit, NewItem, Report
+    from fusehash.collection import Collection, Generation, Hit, Hits, NewItem, Report
 
 BUILD_EXAMPLE = """Example: fusehash index photos --captions captions.csv --out my.collection
 
@@ -44,8 +44,17 @@ Captions = Annotated[
 ]
 Text = Annotated[str | None, typer.Option(help="The text of a single picture.")]
 Labels = Annotated[list[str] | None, typer.Option("--label", help="A label for the new items; repeat for more.")]
-QueryImage = Annotated[Path | None, typer.Option("--image", help="Collections: search by this picture.")]
-Like = Annotated[int | None, typer.Option(help="Collections: search by the item with this id.")]
+QueryImage = Annotated[
+    list[Path] | None, typer.Option("--image", help="Collections: search by this picture; repeat for more.")
+]
+Like = Annotated[list[int] | None, typer.Option(help="Collections: like the item with this id; repeat for more.")]
+Unlike = Annotated[
+    list[int] | None, typer.Option(help="Collections: less like the item with this id; repeat for more.")
+]
+Offset = Annotated[int, typer.Option(min=0, help="Collections: skip so many of the best results.")]
+MinConfidence = Annotated[
+    float, typer.Option(min=0.0, max=1.0, help="Collections: leave out results with a lower confidence.")
+]
 QueryLabel = Annotated[str | None, typer.Option("--label", help="Collections: only items with this label.")]
 Rerank = Annotated[bool, typer.Option(help="Collections: rank candidates by their features, not only by their bits.")]
 Bits = Annotated[int | None, typer.Option(help="Length of the codes, a multiple of 8.")]
@@ -236,15 +245,13 @@ def take_in(
         raise DataError(f"None of the {len(items):,} items of {source} could be used; nothing was added.")
 
 
-def search(
-    path: Path, text: str | None, image: Path | None, like: int | None, label: str | None, k: int, rerank: bool,
-    as_json: bool, engine: str | None = None,
-) -> None:  # fmt: skip
+def search(path: Path, as_json: bool, engine: str | None = None, **query: Any) -> None:
     """`search` on a collection."""
-    if sum(query is not None for query in (text, image, like)) != 1:
+    parts = {name: query[name] or None for name in ("text", "image", "like", "unlike")}
+    if not any(parts.values()):
         raise typer.BadParameter("give a text, or --image, or --like.", param_hint="'QUERY'")
     with open_collection(path, engine) as collection:
-        hits = collection.search(text, image=image, like=like, k=k, label=label, rerank=rerank)
+        hits = collection.search(**{**query, **parts})
     _show_hits(hits, as_json)
 
 
@@ -307,19 +314,43 @@ def show_report(report: Report, as_json: bool) -> None:
     say(f"{counts}, unchanged {report.unchanged:,} in {report.seconds:.1f} s.{learned}")
 
 
-def _show_hits(hits: list[Hit], as_json: bool) -> None:
+def _show_hits(hits: Hits, as_json: bool) -> None:
+    if hits.note:
+        complain(hits.note)
     if as_json:
-        fields = ("key", "text", "labels")
-        print_json([
-            {"id": hit.id, "distance": hit.distance, "score": round(hit.score, 6)}
-            | {name: getattr(hit.item, name) for name in fields}
-            for hit in hits
-        ])  # fmt: skip
+        print_json([_as_json(hit) for hit in hits])
     elif not hits:
         say("Nothing was found.")
     else:
-        rows = [(hit.id, f"{hit.score:.3f}", hit.distance, hit.item.key, _shortened(hit.item.text)) for hit in hits]
+        rows = [
+            (hit.id, _score(hit), hit.distance, hit.item.path or hit.item.key, _shortened(hit.item.text))
+            for hit in hits
+        ]
         print_table(("id", "score", "distance", "key", "caption"), rows)
+
+
+def _as_json(hit: Hit) -> dict[str, Any]:
+    from fusehash.collection.items import storable_text
+
+    item, confidence = hit.item, hit.confidence
+    return {
+        "id": hit.id,
+        "distance": hit.distance,
+        "score": round(hit.score, 6),
+        "confidence": None if confidence is None else round(confidence, 2),
+        "key": item.key,
+        "path": None if item.path is None else storable_text(str(item.path)),
+        "text": item.text,
+        "labels": item.labels,
+        "day": item.day,
+        "matched": hit.matched,
+        "same_image": hit.same_image,
+    }
+
+
+def _score(hit: Hit) -> str:
+    """The confidence in percent; of a search without words, the similarity."""
+    return f"{hit.score:.3f}" if hit.confidence is None else f"{hit.confidence:.0%}"
 
 
 def _shortened(text: str | None) -> str:

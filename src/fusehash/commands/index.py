@@ -48,6 +48,8 @@ SEARCH_EXAMPLE = """Example: fusehash search my.collection "kids playing footbal
 
 By image: fusehash search my.collection --image query.jpg --json
 
+Together: fusehash search my.collection "at night -people" --image query.jpg --unlike 17
+
 Codes: fusehash search codes.db query-codes.npy -k 5 --json"""
 
 
@@ -298,7 +300,10 @@ def search(
     k: Annotated[int, typer.Option("-k", "--k", help="Results per query.", min=1)] = 10,
     image: collection.QueryImage = None,
     like: collection.Like = None,
+    unlike: collection.Unlike = None,
     label: collection.QueryLabel = None,
+    offset: collection.Offset = 0,
+    min_confidence: collection.MinConfidence = 0.0,
     rerank: collection.Rerank = True,
     radius: Annotated[int | None, typer.Option(help="Codes: all within this distance, instead of -k.", min=0)] = None,
     allowed: Annotated[Path | None, typer.Option(help="Codes: a .npy file of the ids that may be found.")] = None,
@@ -306,14 +311,20 @@ def search(
     threads: Annotated[int | None, typer.Option(help="Codes: threads; all cores by default.", min=1)] = None,
     as_json: inputs.Json = False,
 ) -> None:
-    """Find the items of a collection for a text, an image or another item; or the nearest codes of query codes."""
+    """Find the items of a collection for a text, images, other items or all of them; or the nearest codes of codes.
+
+    A text may have "phrases", -exclusions, label:NAME, before:2020, after:2019-06 and OR.
+    """
     if database.is_collection:
         collection.refuse(radius=radius, allowed=allowed, threads=threads)
-        collection.search(database.path, query, image, like, label, k, rerank, as_json, engine)
+        asked = {"text": query, "image": image, "like": like, "unlike": unlike, "label": label}
+        bounds = {"k": k, "offset": offset, "min_confidence": min_confidence, "rerank": rerank}
+        collection.search(database.path, as_json, engine, **asked, **bounds)
         return
     if not database.exists():
         raise DataError(f"There is no collection, index or file of codes at {database}.")
-    collection.refuse("a collection", image=image, like=like, label=label)
+    refused = {"image": image, "like": like, "unlike": unlike, "label": label}
+    collection.refuse("a collection", **refused, offset=offset or None)
     if query is None:
         raise typer.BadParameter("give a .npy file of query codes.", param_hint="'QUERY'")
     import numpy as np

@@ -31,6 +31,10 @@ def serve(
         list[str] | None, typer.Option(help="Another host name of this server that browsers may use; repeat for more.")
     ] = None,
     writable: Annotated[bool, typer.Option("--writable", help="Clients with the token may add and remove.")] = False,
+    paths: Annotated[
+        bool | None,
+        typer.Option(help="Show visitors where pictures are on this machine; by default only on this machine itself."),
+    ] = None,
     token_file: Annotated[Path | None, typer.Option(help="The token for writing; default: a new one is shown.")] = None,
 ) -> None:
     """Serve a search page for a collection at http://127.0.0.1:8000, and an HTTP API documented at /api/docs."""
@@ -44,13 +48,16 @@ def serve(
     token = _token(token_file) if writable else None
     with Collection.open(path) as collection:
         names = (*server.hosts_of(host), *(allow_host or ()))
-        app = create_app(collection, writable=writable, token=token, hosts=names)
+        is_local = server.is_local(host)
+        show_paths = is_local if paths is None else paths
+        app = create_app(collection, writable=writable, token=token, hosts=names, show_paths=show_paths)
         with server.bind(host, port) as listening:
             where = server.address(listening, host)
-            if not server.is_local(host):
+            if not is_local:
                 complain(f"warning: everyone who can reach {host} can search this collection; there is no password.")
             if writable and token_file is None:
                 complain(f"the token for writing is {token}")
+                complain(f"a page that may write: {where}#token={token}")
             cache.warm_up(collection)
             title = f"Serving {printable(str(path))} at {where} (Ctrl-C stops)"
             server.serve(app, listening, lambda: typer.echo(title))

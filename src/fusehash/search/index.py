@@ -27,7 +27,7 @@ from fusehash.search.vectors import KINDS, MAX_DIM, VectorFormat
 
 logger = logging.getLogger(__name__)
 
-_N_BITS, _K, _THREADS = multiple_of(8, 1024), integer(1), optional(integer(1))
+_N_BITS, _K, _THREADS = multiple_of(8), integer(1), optional(integer(1))
 _RADIUS, _SCORE = integer(0), real(0)
 _VECTORS, _DIM, _CANDIDATES = optional(choice(*KINDS)), integer(1, MAX_DIM), optional(integer(1))
 _warming: list[threading.Thread] = []
@@ -44,7 +44,7 @@ class HammingIndex:
     Parameters
     ----------
     n_bits : int, default 64
-        Width of the codes, a multiple of 8 up to 1024.
+        Width of the codes, a multiple of 8 up to 4,096.
     engine : str, default "scan"
         "scan", "numpy", "multi-index", "auto" or "torch" (exact, equal results), "faiss-ivf" or "faiss-hnsw"
         (approximate); see `fusehash.search.engines`. Or the address of a server that keeps the codes and answers

@@ -9,7 +9,7 @@ function kindOf(schema = {}) {
 }
 
 function operation(method, path, spec) {
-  const article = make("article"), heading = make("h3");
+  const article = make("article"), heading = make("h2");
   heading.append(make("span", method.toUpperCase(), "method"), make("code", path));
   article.append(heading, make("p", [spec.summary, spec.description].filter(Boolean).join(". ").replaceAll("`", ""), "note"));
   const rows = (spec.parameters ?? []).map(({ name, schema, description, required }) => [name + (required ? " *" : ""), kindOf(schema), description ?? schema?.description ?? ""]);

@@ -1,4 +1,4 @@
-// Moving without a mouse: "/" to the box, arrows in the grid, Escape back to the start.
+// Moving without a mouse: "/" to the box, arrows in the grid, "m" for more like it, "x" to select, Escape to start again.
 
 const $ = (id) => document.getElementById(id);
 
@@ -29,7 +29,7 @@ function columns(cards) {
 
 function onKey(event, clear) {
   used = true;
-  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || document.querySelector("dialog[open]")) return;
   const typing = event.target.closest("input, select, textarea");
   if (event.key === "/" && !typing) {
     event.preventDefault();
@@ -50,6 +50,11 @@ function onKey(event, clear) {
     focusCard(0);
   }
   if (typing || (place < 0 && document.activeElement !== document.body)) return;
+  if (place >= 0 && (event.key === "x" || event.key === "m")) {
+    event.preventDefault();
+    cards[place].parentNode.querySelector(event.key === "x" ? ".tick" : ".like").click();
+    return;
+  }
   const wide = columns(cards);
   const target = { ArrowRight: place + 1, ArrowLeft: place - 1, ArrowDown: place < 0 ? 0 : place + wide, ArrowUp: place - wide, Home: 0, End: cards.length - 1 }[event.key];
   if (target === undefined || (place < 0 && ["Home", "End"].includes(event.key))) return;

@@ -1,4 +1,6 @@
-// What all parts of the page use: making nodes, asking the server, and writing addresses.
+// What all parts of the page use: making nodes, asking the server, and reading and writing addresses.
+
+export const $ = (id) => document.getElementById(id);
 
 export function make(name, properties = {}, ...children) {
   const node = document.createElement(name);
@@ -6,13 +8,14 @@ export function make(name, properties = {}, ...children) {
     if (key in node && key !== "list") node[key] = value;
     else node.setAttribute(key, value);
   }
-  node.append(...children.filter((child) => child !== null && child !== undefined));
+  node.append(...children.filter((child) => child !== null && child !== undefined && child !== ""));
   return node;
 }
 
 export const count = (n, one, many = `${one}s`) => `${n.toLocaleString("en")} ${n === 1 ? one : many}`;
 export const shortened = (text, length) => text.length > length ? `${text.slice(0, length - 1).trimEnd()}…` : text;
 export const nameOf = (item) => item.text || item.key;
+export const fileOf = (item) => (item.path ?? item.key).split(/[/\\]/).pop();
 
 export class Refusal extends Error {
   constructor(code, message) {
@@ -37,11 +40,42 @@ export async function api(path, options = {}) {
   return content;
 }
 
-// The address of a route { kind, value, label }; app.js tells the kinds.
-export function addressOf({ kind, value, label }) {
-  if (kind === "collection") return "#tab=collection";
+// -- addresses: what the part after "#" says -------------------------------------------------------------------------
+
+const WORDS = ["text", "picture", "code", "generation", "tab", "item"], FILTERS = ["label", "folder", "has_text", "after", "before"];
+
+export function routeNow() {
+  const given = new URLSearchParams(location.hash.slice(1)), route = { like: given.getAll("like"), unlike: given.getAll("unlike"), filters: {}, order: given.get("order") ?? "" };
+  for (const name of WORDS) route[name] = (given.get(name) ?? "").trim();
+  for (const name of FILTERS) if (given.has(name)) route.filters[name] = given.get(name);
+  return route;
+}
+
+export const newRoute = (parts = {}) => ({ text: "", picture: "", code: "", generation: "", tab: "", item: "", like: [], unlike: [], filters: {}, order: "", ...parts });
+export const isSearch = (route) => Boolean(route.text || route.picture || route.code || route.like.length || route.unlike.length);
+
+export function addressOf(route) {
   const parts = new URLSearchParams();
-  if (kind !== "browse") parts.set(kind, value);
-  if (label) parts.set("label", label);
+  for (const name of WORDS) if (route[name]) parts.set(name, route[name]);
+  for (const name of ["like", "unlike"]) for (const id of route[name]) parts.append(name, id);
+  for (const [name, value] of Object.entries(route.filters)) parts.set(name, value);
+  if (route.order && !isSearch(route)) parts.set("order", route.order);
   return `#${parts}`;
+}
+
+// The parameters of a route as the API takes them.
+export function parametersOf(route) {
+  const parts = new URLSearchParams(route.filters);
+  for (const name of ["text", "picture", "code", "generation"]) if (route[name]) parts.set(name, route[name]);
+  for (const name of ["like", "unlike"]) for (const id of route[name]) parts.append(name, id);
+  return parts;
+}
+
+export function toast(text, action = null, run = null) {
+  const bar = $("toast");
+  bar.replaceChildren(make("span", {}, text));
+  if (action) bar.append(make("button", { type: "button", className: "plain", onclick: () => { bar.hidden = true; run(); } }, action));
+  bar.hidden = false;
+  clearTimeout(toast.timer);
+  toast.timer = setTimeout(() => { bar.hidden = true; }, action ? 12000 : 5000);
 }

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fusehash.bits import Codes, check_codes
-from fusehash.errors import ParameterError, warn
+from fusehash.errors import FusehashError, ParameterError, warn
 from fusehash.files import replacing
-from fusehash.search.exchange.codes import ORDERS, CodesFormat, Export, looks_reversed, reordered
+from fusehash.search.exchange.codes import ORDERS, CodesFormat, Export, looks_reversed, reordered, unreadable
 from fusehash.search.rows import Ids, check_different, check_ids
 
 if TYPE_CHECKING:
@@ -124,11 +124,16 @@ def import_codes(
     chosen = _format(format_of(path, format))
     if bit_order is not None:
         _check_order(bit_order)
-    imported = chosen.read(source)
+    try:
+        imported = chosen.read(source)
+    except FusehashError:
+        raise
+    except Exception as error:  # libraries raise many classes for a damaged file
+        raise unreadable(source, chosen.what, error) from error
     order = bit_order or imported.order or "big"
     if bit_order is not None and imported.order is not None and bit_order != imported.order:
         warn(f"'{source}' says that its bits are in the order {imported.order!r}; they are read as {bit_order!r}.")
-    codes = check_codes(reordered(imported.codes, order), what=f"Codes in '{source}'")
+    codes = reordered(check_codes(imported.codes, what=f"Codes in '{source}'"), order)
     ids = imported.ids
     if ids is not None:
         ids = check_ids(ids, len(codes))

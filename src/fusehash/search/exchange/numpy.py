@@ -33,7 +33,7 @@ def _read(path: Path) -> Imported:
             if not is_archive:
                 return Imported(content)
             codes, ids, order = (content.get(name) for name in ("codes", "ids", "bit_order"))
-        except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
+        except (ValueError, EOFError, OSError, MemoryError, zipfile.BadZipFile) as error:
             raise unreadable(path, "a .npy or .npz file of codes", error) from error
     if codes is None:
         raise DataError(f"'{path}' must have an array 'codes'. It has {', '.join(content.files) or 'none'}.")
