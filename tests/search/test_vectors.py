@@ -107,7 +107,7 @@ def test_a_reader_gets_vectors_of_the_codes_it_searched(tmp_path: Path, monkeypa
         writer.add(codes, vectors=vectors)
         with HammingIndex.open(path, warm=False) as reader:
             store: Any = reader._store
-            search, left = store._search, [7]
+            search, left = store.search, [7]
 
             def interrupted(*arguments: Any) -> Any:
                 answer = search(*arguments)
@@ -116,7 +116,7 @@ def test_a_reader_gets_vectors_of_the_codes_it_searched(tmp_path: Path, monkeypa
                     left[0] += 1
                 return answer
 
-            monkeypatch.setattr(store, "_search", interrupted)
+            monkeypatch.setattr(store, "search", interrupted)
             found = reader.search(codes[:20], 200, rescore=vectors[:20])[1]
             assert left[0] == 10  # three attempts, and one that nobody could interrupt
             assert found.shape == (20, 197)

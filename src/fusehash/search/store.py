@@ -128,7 +128,7 @@ class MemoryStore:
         form = self.checked_form()
 
         def use(rows: CodeRows, fetch: Fetch) -> tuple[NDArray[np.float32], Ids]:
-            _, ids = self._search(rows, queries, candidates, allowed, threads)
+            _, ids = self.search(queries, candidates, allowed, threads, rows)
             return rescored(form, vectors, ids, k, fetch)
 
         return self._with_vectors(use, form)
@@ -145,12 +145,15 @@ class MemoryStore:
             rows, kept = self._rows, self._vectors
         return use(rows, lambda ids: kept.codes[kept.positions(ids)])
 
-    def search(self, queries: Codes | Projections, k: int, allowed: Allowed, threads: int | None) -> tuple[Any, Ids]:
-        return self._search(self._current(), queries, k, allowed, threads)
-
-    def _search(
-        self, rows: CodeRows, queries: Codes | Projections, k: int, allowed: Allowed, threads: int | None
+    def search(
+        self,
+        queries: Codes | Projections,
+        k: int,
+        allowed: Allowed,
+        threads: int | None,
+        rows: CodeRows | None = None,
     ) -> tuple[Any, Ids]:
+        rows = self._current() if rows is None else rows
         searcher, dtype = self._searcher(queries)
         positions = rows.allowed(allowed)
         k = min(k, len(rows) if positions is None else len(positions))
