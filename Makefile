@@ -34,6 +34,11 @@ $(VENV)/.installed-torch: $(VENV)/.installed-dev
 	$(PIP) torch==2.13.0
 	@touch $@
 
+$(VENV)/.installed-adapters: $(VENV)/.installed-torch
+	@echo "Adding the tools that fusehash has adapters for."
+	$(PIP) --editable ".[adapters]"
+	@touch $@
+
 $(VENV)/.installed-docs: $(VENV)/.installed-dev
 	@echo "Adding what the documentation site needs."
 	$(PIP) --editable ".[docs]"
@@ -55,7 +60,7 @@ test: $(VENV)/.installed-dev  ## set up and run the tests that a newcomer needs 
 test-lowest: $(LOWEST)/.installed  ## the same tests with the lowest versions that pyproject.toml allows
 	$(LOWEST)/bin/python -m pytest -n $(JOBS) --dist loadscope -m "not slow" $(PYTEST_ARGS)
 
-test-all: $(VENV)/.installed-torch  ## set up, PyTorch included, and run every test
+test-all: $(VENV)/.installed-adapters  ## set up, PyTorch and adapted tools included, and run every test
 	$(PYTEST) $(PYTEST_ARGS)
 
 attack: $(VENV)/.installed-dev  ## hostile files, requests, processes and loss of power: the whole campaign (about an hour)

@@ -104,12 +104,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--table", type=Path)
     parser.add_argument("--name", default=f"asymmetric-{datetime.now(UTC):%Y-%m-%d}")
+    parser.add_argument("--bits", type=int, nargs="+", default=WIDTHS)
     arguments = parser.parse_args()
     if arguments.table:
         print(table(json.loads(arguments.table.read_text())))
         return
     cases = []
-    for n_bits in WIDTHS:
+    for n_bits in arguments.bits:
         codes = np.random.default_rng(n_bits).integers(0, 256, (N, n_bits // 8), dtype=np.uint8)
         ours, theirs = HammingIndex(n_bits, threads=1), fast_scan(codes)
         ours.add(codes)

@@ -30,11 +30,18 @@ import scipy.sparse as sp
 from sklearn.feature_extraction.text import CountVectorizer
 
 import fusehash as fh
+from controls import OnFeatures
 from fusehash import bits
 from fusehash.evaluation import mean_average_precision, pair_recall
 
 RESULTS = Path(__file__).parent / "results" / "wide.jsonl"
 METHODS = ("fusehash", "cca_itq", "regression")
+# Controls with the features of FuseHash: the method, and its ridge relative to the mean diagonal.
+ON_FEATURES = {
+    "regression on RBF features": ("regression", 0.03),
+    "CCA-ITQ on RBF features": ("cca_itq", 0.03),
+    "kernel CCA + ITQ": ("cca_itq", 0.3),
+}
 SETS = (
     *(f"captions-{n}" for n in (500, 1000, 2000)),
     *(f"{kind}-{n}" for kind in ("words", "tags") for n in (500, 2000)),
@@ -161,13 +168,13 @@ def run(folder: Path, only: list[str], lengths: list[int], seeds: int) -> None:
         kind, _, n = name.partition("-")
         make = {"captions": captions, "words": words, "tags": tags, "deep": deep, "clip": clip}[kind]
         for n_bits in lengths:
-            for method in METHODS:
+            for method in (*METHODS, *ON_FEATURES):
                 if (name, method, n_bits) in done:
                     continue
                 results, seconds = [], []
                 for seed in range(seeds):
                     data = make(folder, int(n or 0), seed)
-                    model, start = fh.hashers.make(method, n_bits=n_bits, random_state=seed), time.perf_counter()
+                    model, start = made(method, n_bits, seed), time.perf_counter()
                     model.fit(data["train"])
                     seconds.append(time.perf_counter() - start)
                     results.append(measured(model, data))
@@ -183,6 +190,13 @@ def run(folder: Path, only: list[str], lengths: list[int], seeds: int) -> None:
                 with RESULTS.open("a") as file:
                     file.write(json.dumps(line) + "\n")
                 print(f"{name:14} {method:12} {n_bits:4} {np.mean(line['score']):.3f}", flush=True)
+
+
+def made(method: str, n_bits: int, seed: int) -> Any:
+    if method in ON_FEATURES:
+        inner, ridge = ON_FEATURES[method]
+        return OnFeatures(inner, ridge, n_bits=n_bits, random_state=seed)
+    return fh.hashers.make(method, n_bits=n_bits, random_state=seed)
 
 
 def rows() -> list[dict[str, Any]]:
@@ -206,6 +220,14 @@ def table() -> None:
         columns = [mean(ours, "score"), mean(ours, "floats"), mean(cca, "score"), mean(cca, "floats")]
         columns += [mean(control, "score"), f"{max(ours['uneven']):.2f}", f"{ours['fit_seconds']:.1f}"]
         print(f"| {name} | {n_bits} | " + " | ".join(columns) + " |")
+    print("\n| set | bits | " + " | ".join(ON_FEATURES) + " |")
+    print("|---|---|" + "---|" * len(ON_FEATURES))
+    for name, n_bits in dict.fromkeys((r["set"], r["bits"]) for r in rows() if r["method"] in ON_FEATURES):
+        found = [cells.get((name, n_bits, method)) for method in ON_FEATURES]
+        scores = [
+            "" if row is None else f"{np.mean(row['score']):.3f} ± {np.std(row['score'], ddof=1):.3f}" for row in found
+        ]
+        print(f"| {name} | {n_bits} | " + " | ".join(scores) + " |")
 
 
 if __name__ == "__main__":

@@ -24,13 +24,15 @@ streams.cluster streams
 encoders.base encoders.reading encoders.histograms encoders.images encoders.texts encoders.downloads encoders.clip
 encoders.sentence encoders.onnx encoders.weights encoders.graph encoders.packaged encoders encoders.offers
 datasets.base datasets.matlab datasets.arrays datasets.folders datasets.splits datasets.photos datasets.emoji
-datasets.synthetic datasets.loading datasets
+datasets.synthetic datasets.loading datasets.verification datasets
 evaluation.tie_kernels evaluation.kernels evaluation.ranking evaluation.relevance evaluation.curves
-evaluation.map_rules evaluation.metrics evaluation.result evaluation.protocols evaluation
+evaluation.map_rules evaluation.metrics evaluation.result evaluation.protocols evaluation.embeddings evaluation
 hashers.encoding hashers.base hashers.linear hashers.kernel hashers.canonical hashers.controls hashers.catalogue
+hashers.quantizers hashers.quantizers.joint hashers.quantizers.sign hashers.quantizers.centered_sign
+hashers.quantizers.itq hashers.quantizers.rabitq hashers.quantizers.pq
 hashers.agsfh.clusters hashers.agsfh.graph hashers.agsfh.paper hashers.agsfh
-hashers.fusehash.nested hashers.fusehash.fitted hashers.fusehash.spectrum hashers.fusehash.closed_form
-hashers.fusehash.tuning hashers.fusehash.partial_fit hashers.fusehash
+hashers.fusehash.nested hashers.fusehash.fitted hashers.fusehash.floats hashers.fusehash.spectrum
+hashers.fusehash.closed_form hashers.fusehash.tuning hashers.fusehash.partial_fit hashers.fusehash
 hashers.baselines hashers.baselines.joint_features hashers.baselines.fsh hashers.baselines.rfdh
 hashers.baselines.jimfh hashers.baselines.cmfh hashers.baselines.imh hashers.baselines.lssh hashers.baselines.cvh
 hashers.baselines.cca_itq hashers.baselines.agh hashers.baselines.scm hashers.baselines.seph
@@ -41,20 +43,29 @@ hashers.deep.dcmh hashers.deep.ddcmh hashers.deep.dbrc hashers.deep.djsrh hasher
 hashers.deep.cirh hashers.deep.ucch
 hashers
 testing.subject testing.checks testing
-search.rows search.projections
+search.rows search.projections search.cosines search.vectors
 search.engines search.engines.kernel search.engines.scan search.engines.look_ups search.engines.weighted
 search.engines.numpy
-search.engines.multi_index.look_up search.engines.multi_index.segments search.engines.multi_index
+search.engines.multi_index.look_up search.engines.multi_index.segments search.engines.multi_index.kept
+search.engines.multi_index
 search.engines.faiss search.engines.torch.kernels search.engines.torch.select search.engines.torch.weighted
 search.engines.torch
 search.near.passes search.near.pairs search.near.groups search.near
 search.store search.file
 search.servers search.servers.address search.servers.postgres search.servers.milvus
-search.index search
+search.index
+search.exchange.codes search.exchange.rows search.exchange.numpy search.exchange.faiss search.exchange.usearch
+search.exchange.pgvector search.exchange.milvus search.exchange.qdrant search.exchange.elasticsearch
+search.exchange.arrow search.exchange.formats search.exchange
+search
+dedupe.perceptual dedupe.pictures dedupe.removal dedupe.page dedupe
+retriever
 plots.drawing plots.codes plots.rankings plots.results plots
-experiments experiments.methods experiments.store experiments.spec experiments.metrics experiments.examples
-experiments.significance experiments.tables experiments.figures experiments.report experiments.workers
-experiments.runner experiments.scoring
+experiments experiments.methods experiments.store experiments.spec experiments.embeddings experiments.metrics
+experiments.examples experiments.significance experiments.tables experiments.figures experiments.report
+experiments.workers experiments.runner experiments.scoring experiments.leaderboard
+integrations integrations.sklearn integrations.dataframes integrations.duckdb integrations.datasets
+integrations.rows integrations.documents integrations.langchain integrations.llama_index integrations.haystack
 collection.items collection.store collection.encoding collection.bridge collection.training collection.catalogue
 collection.queries collection.queries.language collection.queries.words collection.queries.filters
 collection.queries.calibration collection.changes collection.generations
@@ -64,7 +75,7 @@ app.errors app.guard app.connections app.pools app.cache app.records
 app.routes.common app.routes.searching app.routes.items app.routes.overviews app.routes.writing app.routes.pages
 app.routes app app.server
 commands commands.terminal commands.inputs commands.models commands.evaluate commands.collection commands.index
-commands.encoders commands.bench commands.serve commands.demo
+commands.dedupe commands.encoders commands.bench commands.data commands.serve commands.demo
 cli fusehash
 """.split()  # noqa: SIM905
 
@@ -77,6 +88,7 @@ FOLDERS = {
     "datasets": "benchmark files, folders of photos, emoji, generated data",
     "evaluation": "metrics with ties done right, and the only home of the four protocols",
     "hashers": "one method = one class",
+    "hashers/quantizers": "what databases do with given embeddings, as peers",
     "hashers/agsfh": "the method of the paper",
     "hashers/fusehash": "our own method, the default",
     "hashers/baselines": "the methods of the literature",
@@ -87,9 +99,12 @@ FOLDERS = {
     "search/engines": "what answers a search",
     "search/engines/multi_index": "look-up tables: exact and sublinear",
     "search/engines/torch": "the search on a GPU",
+    "search/exchange": "codes to and from other libraries and databases",
     "search/near": "all near pairs, and groups of near-duplicates",
     "search/servers": "an index on PostgreSQL or Milvus",
+    "dedupe": "near-duplicate pictures: hashes, groups, reports, removal",
     "plots": "pictures of codes, rankings and results",
+    "integrations": "adapters: LangChain, LlamaIndex, Haystack, datasets, data frames, DuckDB, scikit-learn",
     "experiments": "specifications, stored runs, reports",
     "collection": "a folder with pictures, texts, codes and models",
     "collection/queries": "what a search by words asks for, and what its scores mean",

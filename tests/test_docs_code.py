@@ -60,15 +60,24 @@ def wiki() -> None:
 
 DAYS = ("today", "tomorrow", "rows_a", "rows_b")
 
-REAL = np.random.default_rng(3).standard_normal((3, 64))
+
+def searching() -> dict[str, object]:
+    rng, views = np.random.default_rng(3), fh.datasets.make_paired(n_samples=200, views={"image": 12, "text": 12}).views
+    return {
+        "codes": codes(50, 0), "more": codes(2, 1), "queries": codes(3, 2), "projections": rng.standard_normal((3, 64)),
+        "embeddings": rng.standard_normal((50, 512)), "images": views["image"][:5], "texts": views["text"],
+        "model": fh.hashers.make("cvh", n_bits=16).fit(views),
+    }  # fmt: skip
+
 
 # What the readers of a page have already.
 HAVE = {
     "collections.md": lambda: photos() or {"Path": Path},
+    "dedupe.md": lambda: photos() or {},
     "evaluation.md": lambda: wiki() or {},
     "learning-on.md": lambda: {"fh": fh, **dict(zip(DAYS, map(paired, (120, 60, 50, 70)), strict=True))},
     "scaling-out.md": lambda: stored_views() or {"fh": fh, "images": paired()["image"], "texts": paired()["text"]},
-    "searching.md": lambda: {"codes": codes(50, 0), "more": codes(2, 1), "queries": codes(3, 2), "projections": REAL},
+    "searching.md": searching,
 }  # fmt: skip
 
 

@@ -18,6 +18,7 @@ _PUBLIC = {
     "HammingIndex": "search",
     "PairedViews": "streams",
     "RegressionHasher": "hashers.controls",
+    "Retriever": "retriever",
     "load": "hashers",
     **dict.fromkeys(("bits", "collection", "datasets", "encoders", "errors", "evaluation")),
     **dict.fromkeys(("hashers", "plots", "search", "streams", "views")),
@@ -42,13 +43,14 @@ if TYPE_CHECKING:
     from fusehash.hashers.agsfh import AGSFH
     from fusehash.hashers.controls import RegressionHasher
     from fusehash.hashers.fusehash import FuseHash
+    from fusehash.retriever import Retriever
     from fusehash.search import HammingIndex
     from fusehash.views import PairedViews
 
 __all__ = [
-    "AGSFH", "Collection", "FuseHash", "HammingIndex", "PairedViews", "RegressionHasher", "__version__", "bits",
-    "collection", "datasets", "encoders", "errors", "evaluation", "hashers", "load", "plots", "search", "streams",
-    "views",
+    "AGSFH", "Collection", "FuseHash", "HammingIndex", "PairedViews", "RegressionHasher", "Retriever", "__version__",
+    "bits", "collection", "datasets", "encoders", "errors", "evaluation", "hashers", "load", "plots", "search",
+    "streams", "views",
 ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The command line: `fusehash demo | fit | encode | evaluate | index | search | encoders | serve | bench`, all thin."""
+"""The command line: `fusehash demo | fit | encode | evaluate | index | search | dedupe | ...`, all thin."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fusehash.commands import bench, demo, encoders, evaluate, index, models, serve
+from fusehash.commands import bench, data, dedupe, demo, encoders, evaluate, index, models, serve
 from fusehash.commands.terminal import FusehashGroup, complain
 
 app = typer.Typer(
@@ -43,9 +43,11 @@ app.command(epilog=models.ENCODE_EXAMPLE)(models.encode)
 app.command(epilog=evaluate.EXAMPLE)(evaluate.evaluate)
 app.add_typer(index.index_app, name="index")
 app.command(epilog=index.SEARCH_EXAMPLE)(index.search)
+app.command(epilog=dedupe.EXAMPLE)(dedupe.dedupe)
 app.command(epilog=encoders.EXAMPLE)(encoders.encoders)
 app.command(epilog=serve.EXAMPLE)(serve.serve)
 app.add_typer(bench.bench_app, name="bench")
+app.add_typer(data.data_app, name="data")
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from fusehash.errors import DataError, ParameterError
 
 Progress = Callable[[int, int, str], None]  # step, number of steps (0: not known), message
-MAX_BITS = 4096  # four times what an index takes; a rotation of such codes has 16 million numbers
+MAX_BITS = 4096  # of codes and of an index; a rotation of such codes has 16 million numbers
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
 
-from fusehash import datasets
+from fusehash import datasets, hashers
 from fusehash.errors import DataError, FusehashWarning
 from fusehash.hashers.linear import LinearHasher
 from fusehash.views import PairedViews
@@ -19,7 +19,9 @@ DATA = datasets.make_paired(170, views={"image": 24, "text": 19}, n_classes=4, r
 TRAIN, NEW = DATA.views.rows(DATA.train), DATA.views.rows(DATA.query)
 N = len(TRAIN)
 # Linear methods whose further bits still differ, or that say in a sentence of their own what becomes of them.
-WARN_OTHERWISE = ("fsh", "jimfh", "cmfh", "imh", "cvh", "scvh", "cca_itq", "scm")
+# Quantizers do not warn: more bits than dimensions copy a ranking better, since each is another rotation.
+QUANTIZERS = tuple(hashers.names("quantizer"))
+WARN_OTHERWISE = ("fsh", "jimfh", "cmfh", "imh", "cvh", "scvh", "cca_itq", "scm", *QUANTIZERS)
 
 
 @pytest.fixture
@@ -150,6 +152,8 @@ def test_more_bits_than_directions_work_with_a_warning_at_the_caller(build):
 
 
 def test_enough_directions_give_no_warning(build, fit):
+    if build.method == "sign":
+        pytest.skip("signs of what is not centered are nearly constant where the mean is large, and it warns")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         fit(build(), TRAIN)

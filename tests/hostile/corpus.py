@@ -165,6 +165,27 @@ def _codes(folder: Path) -> Iterator[None]:
     yield
 
 
+@kind("exchange_numpy", "codes.npz", 2)
+def _exchange_numpy(folder: Path) -> Iterator[None]:
+    yield from _exported(folder / "codes.npz")
+
+
+@kind("exchange_json", "codes.milvus.json", 1)
+def _exchange_json(folder: Path) -> Iterator[None]:
+    yield from _exported(folder / "codes.milvus.json")
+
+
+def _exported(path: Path) -> Iterator[None]:
+    """Codes as a file for another library."""
+    from fusehash import HammingIndex
+    from fusehash.search.exchange import export_codes
+
+    index = HammingIndex(16, engine="numpy")
+    index.add(np.random.default_rng(0).integers(0, 256, (20, 2), dtype=np.uint8), ids=np.arange(20) * 3)
+    export_codes(index, path)
+    yield
+
+
 @kind("npz", "d.npz", 7)
 def _npz(folder: Path) -> Iterator[None]:
     data = paired()

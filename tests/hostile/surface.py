@@ -120,6 +120,17 @@ def use_codes(path: Path, rng: Random) -> None:
     index.remove(ids)
 
 
+@uses("exchange_numpy", "exchange_json")
+def use_exchanged_codes(path: Path, rng: Random) -> None:
+    from fusehash import HammingIndex
+    from fusehash.search.exchange import import_codes
+
+    ids, codes = import_codes(path)
+    index = HammingIndex(codes.shape[1] * 8, engine="numpy")
+    index.add(codes, ids)
+    index.search(codes[:1], k=2)
+
+
 @uses("npz", "mat5", "mat73")
 def use_dataset(path: Path, rng: Random) -> None:
     from fusehash import datasets, hashers

@@ -97,7 +97,7 @@ def test_width_is_checked(path: Path) -> None:
     opened(path, 32).close()
     with pytest.raises(ParameterError, match="must be 32, the width of"):
         opened(path, 64)
-    with pytest.raises(ParameterError, match="a positive multiple of 8, at most 1024"):
+    with pytest.raises(ParameterError, match="a positive multiple of 8, at most 4096"):
         opened(path.with_name("other.db"), 0)
     with pytest.raises(IndexFileError, match="There is no index at"):
         opened(path.with_name("other.db"))

@@ -135,7 +135,7 @@ def test_filter_by_ids_or_mask() -> None:
         (lambda index: index.range_search(random_codes(1), -1), "'radius' parameter"),
         (lambda index: index.search(random_codes(1), 1, threads=0), "'threads' parameter"),
         (lambda index: HammingIndex(12), "'n_bits' parameter"),
-        (lambda index: HammingIndex(1032), "'n_bits' parameter"),
+        (lambda index: HammingIndex(4104), "'n_bits' parameter"),
         (lambda index: HammingIndex("64"), "'n_bits' parameter"),
         (lambda index: HammingIndex(64, engine="magic"), "'engine' parameter"),
         (lambda index: HammingIndex(64, engine=None), "'engine' parameter"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
+from fusehash.errors import ModelFileError
 from fusehash.search import HammingIndex
-from fusehash.search.engines.multi_index import MultiIndex, segments
+from fusehash.search.engines.multi_index import MultiIndex, kept, segments
 from fusehash.search.rows import CodeRows
 
 
@@ -127,3 +130,96 @@ def test_tables_are_about_as_many_as_substrings_of_log2_n_bits(n_bits: int, coun
     assert width <= np.log2(count) + 2
     if n_bits == 64 and count >= 10**6:
         assert n_tables in (3, 4)
+
+
+def same_answers(index: HammingIndex, seed: int = 0) -> None:
+    """Results equal those of the scan over the same codes."""
+    plain = HammingIndex(index.n_bits)
+    plain.add(index.get(index.ids), index.ids)
+    queries = np.concatenate([clustered(np.random.default_rng(seed), 30, 8), index.get(index.ids[:5])])
+    for result, expected in zip(index.search(queries, 9), plain.search(queries, 9), strict=True):
+        assert_array_equal(result, expected)
+    for result, expected in zip(index.range_search(queries, 6), plain.range_search(queries, 6), strict=True):
+        assert_array_equal(result, expected)
+
+
+def opened(path: Path, engine: str = "multi-index") -> HammingIndex:
+    return HammingIndex.open(path, 64, engine=engine, warm=False)
+
+
+def test_tables_are_kept_next_to_the_file_and_follow_what_happened_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    with opened(tmp_path / "codes.db") as index:
+        for _ in range(6):  # several blocks
+            index.add(clustered(rng, 17_000, 8))
+        index.search(index.get([0]), 1)
+        index.replace(clustered(rng, 3, 8), [5, 6, 7])
+    with opened(tmp_path / "codes.db", "scan") as index:  # an engine that keeps no tables
+        index.add(clustered(rng, 10, 8))
+        index.remove([1, 2, 50_000])
+        index.replace(clustered(rng, 2, 8), [3, 20_000])
+    with monkeypatch.context() as patch:
+        patch.setattr(segments, "LOOSE", 10**9)
+        patch.setattr(segments, "fill", lambda *_: pytest.fail("built again"))
+        with opened(tmp_path / "codes.db") as index:
+            same_answers(index)
+            assert index.stats()["segments"] == [102_000]
+    before = (tmp_path / "codes.db-tables").stat()
+    with opened(tmp_path / "codes.db") as index:
+        same_answers(index)
+    changed = (tmp_path / "codes.db-tables").stat()
+    with opened(tmp_path / "codes.db") as index:
+        same_answers(index)
+    assert (tmp_path / "codes.db-tables").stat().st_mtime_ns == changed.st_mtime_ns >= before.st_mtime_ns
+
+
+def test_damaged_or_foreign_tables_are_built_again(tmp_path: Path) -> None:
+    rng, path = np.random.default_rng(0), tmp_path / "codes.db"
+    tables = tmp_path / "codes.db-tables"
+    with opened(path) as index:
+        index.add(clustered(rng, 2000, 8))
+        index.search(index.get([0]), 1)
+    good = tables.read_bytes()
+    damaged = bytearray(good)
+    damaged[len(good) // 2] ^= 1
+    for content in (b"", good[:5000], bytes(damaged), b"x" * 100):
+        tables.write_bytes(content)
+        with opened(path) as index:
+            same_answers(index)
+    tables.unlink()
+    tables.mkdir()  # cannot be written either
+    with opened(path) as index:
+        same_answers(index)
+    tables.rmdir()
+    tables.write_bytes(good)
+    path.rename(tmp_path / "other.db")
+    with opened(path) as index:  # the tables of another index
+        index.add(clustered(rng, 500, 8))
+    with opened(path) as index:
+        same_answers(index)
+
+
+def forged(part: segments.Segment, **changes: Any) -> segments.Segment:
+    return dataclasses.replace(part, **changes)
+
+
+def test_tables_that_lead_out_of_their_arrays_are_refused(tmp_path: Path) -> None:
+    rows = CodeRows.numbered(clustered(np.random.default_rng(0), 300, 8))
+    part, none, path = segments.Segment.of(rows), np.empty(0, np.int64), tmp_path / "codes.db"
+    kept.write(path, (part,), none, none.reshape(-1, 2))
+    assert_array_equal(kept.read(path, 64)[0][0].entries, part.entries)
+    far, back = part.entries.copy(), part.starts.copy()
+    far[1, 5] |= np.uint64(0xFFFFFF)
+    back[0, 3] = 200
+    for changes in (
+        {"entries": far}, {"starts": back}, {"width": 40}, {"n_tables": 2}, {"ids": np.arange(5)}, {"width": 1.0},
+        {"stale": np.array([3, 1])}, {"first_id": 2**63 - 5}, {"entries": part.entries[:, :9].copy()},
+        {"starts": part.starts.astype(np.int64)},
+    ):  # fmt: skip
+        kept.write(path, (forged(part, **changes),), none, none.reshape(-1, 2))
+        with pytest.raises(ModelFileError):
+            kept.read(path, 64)
+    with pytest.raises(ModelFileError):
+        kept.read(path, 128)

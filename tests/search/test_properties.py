@@ -23,7 +23,11 @@ SCALE = 3 if ATTACK else 1
 # Each width costs seconds of compilation on a fresh machine; the engine "numpy" takes all of them.
 FEW_WIDTHS = [16, 64, 128]
 # Every kind of layout: one word of each size, padded words, an even and an odd number of words, the widest.
-WIDTHS = list(range(8, 1032, 8)) if SCALE > 1 else [8, 16, 24, 32, 40, 64, 72, 128, 192, 256, 512, 1000, 1024]
+WIDTHS = (
+    [*range(8, 1032, 8), 2048, 4088, 4096]
+    if SCALE > 1
+    else [8, 16, 24, 32, 40, 64, 72, 128, 192, 256, 512, 1000, 1024, 4096]
+)
 ENGINES = ["scan", "scan", "scan", "numpy", "multi-index"]
 
 

@@ -104,7 +104,9 @@ def test_within_equals_comparing_everything(
     )
 
 
-@pytest.mark.parametrize(("n_bits", "n", "k"), [(8, 9001, 500), (64, 20_000, 50), (128, 70_001, 1), (1024, 5000, 4999)])
+@pytest.mark.parametrize(
+    ("n_bits", "n", "k"), [(8, 9001, 500), (64, 20_000, 50), (128, 70_001, 1), (1024, 5000, 4999), (4096, 5000, 30)]
+)
 def test_real_widths_of_groups(optional: Any, n_bits: int, n: int, k: int) -> None:
     torch = optional("torch")
     rng = np.random.default_rng(n)
@@ -113,7 +115,7 @@ def test_real_widths_of_groups(optional: Any, n_bits: int, n: int, k: int) -> No
     assert_found(found, reference.search(CodeRows.numbered(codes), queries, k, None, None))
 
 
-@pytest.mark.parametrize("n_bits", [8, 128, 1024])
+@pytest.mark.parametrize("n_bits", [8, 128, 1024, 4096])
 def test_half_precision_as_on_a_gpu_is_exact(optional: Any, monkeypatch: pytest.MonkeyPatch, n_bits: int) -> None:
     torch = optional("torch")
     monkeypatch.setattr(gpu, "is_accelerated", lambda _: True)
@@ -121,7 +123,7 @@ def test_half_precision_as_on_a_gpu_is_exact(optional: Any, monkeypatch: pytest.
     codes = codes_of(rng, 4999, n_bits // 8, 256)
     queries = np.concatenate([codes[:2], ~codes[2:4], codes_of(rng, 2, n_bits // 8, 256)])
     resident = gpu.Resident(torch.asarray(codes))
-    assert resident.signs(0, 4999).dtype == torch.float16
+    assert resident.signs(0, 4999).dtype == (torch.float16 if n_bits <= 1024 else torch.float32)
     for k in (3, 4999):
         found = gpu.top_k(resident, torch.asarray(queries), k, method="product")
         assert_found(found, reference.search(CodeRows.numbered(codes), queries, k, None, None))
@@ -153,9 +155,10 @@ def test_ties_between_groups(to_library: Any, small_limits: None, k: int) -> Non
 
 
 def test_opposite_codes_have_the_largest_distance(to_library: Any) -> None:
-    codes = np.zeros((3, 128), np.uint8)
-    distances, _ = gpu.top_k(to_library(codes), to_library(~codes[:1]), 3)
-    assert_array_equal(np.asarray(distances), [[1024, 1024, 1024]])
+    for n_bits in (1024, 4096):
+        codes = np.zeros((3, n_bits // 8), np.uint8)
+        distances, _ = gpu.top_k(to_library(codes), to_library(~codes[:1]), 3)
+        assert_array_equal(np.asarray(distances), [[n_bits] * 3])
 
 
 class TestEngine:
@@ -228,7 +231,7 @@ from fusehash.search.engines.torch import select
 from fusehash.search.rows import CodeRows
 rng = np.random.default_rng(0)
 for n_bits, n, m, k, values in ((128, 700, 9, 5, 256), (64, 699, 3, 7, 256), (8, 701, 5, 30, 4), (24, 500, 2, 7, 2),
-                                (264, 321, 3, 5, 256), (1024, 200, 2, 3, 256)):
+                                (264, 321, 3, 5, 256), (1024, 200, 2, 3, 256), (4096, 130, 2, 3, 256)):
     codes, queries = (rng.integers(0, values, (rows, n_bits // 8)).astype(np.uint8) for rows in (n, m))
     words, asked = (select.to_words(torch.tensor(each)) for each in (codes, queries))
     expected = make("numpy").search(CodeRows.numbered(codes), queries, k, None, None)
@@ -258,6 +261,7 @@ def test_on_a_gpu(optional: Any, method: str) -> None:
     rng = np.random.default_rng(0)
     for n_bits, n, m, k, values in (
         (128, 100_003, 300, 50, 256), (64, 200_000, 3, 10, 256), (8, 50_001, 40, 300, 4), (1024, 20_000, 33, 9, 256),
+        (4096, 9_000, 33, 9, 256),
     ):  # fmt: skip
         codes, queries = codes_of(rng, n, n_bits // 8, values), codes_of(rng, m, n_bits // 8, values)
         sent = torch.tensor(codes, device="cuda"), torch.tensor(queries, device="cuda")

@@ -115,7 +115,7 @@ class Collection(AbstractContextManager["Collection"]):
         path : str or path-like
             The folder, which must be missing or empty.
         n_bits, random_state : int, default=64 and 0
-            Length of the codes, a multiple of 8 and at most 1024; seed of the model.
+            Length of the codes, a multiple of 8 and at most 4,096; seed of the model.
         image_encoder, text_encoder : str or Encoder, default="auto"
             Names of encoders, which may have parameters as in "classical:side=160", paths of ONNX files, or objects
             that `fusehash.encoders.make` returns. "auto" is efficientnet-lite0 and minilm if the extra `encoders` is

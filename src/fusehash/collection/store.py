@@ -133,7 +133,7 @@ class CollectionSettings:
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> CollectionSettings:
         """Settings from JSON values; raises ValueError, TypeError or KeyError if they cannot be any."""
-        n_bits = multiple_of(8, 1024).check("A collection", "n_bits", content["n_bits"])
+        n_bits = multiple_of(8).check("A collection", "n_bits", content["n_bits"])
         seed = integer().check("A collection", "random_state", content["random_state"])
         encoders = [EncoderSettings(content[view]["name"], dict(content[view]["params"])) for view in VIEWS]
         if not all(isinstance(text, str) for encoder in encoders for text in (encoder.name, *encoder.params)):
@@ -153,7 +153,7 @@ class CollectionSettings:
         """Raise if a value is wrong, an encoder does not exist, or a package that it needs is missing."""
         from fusehash import encoders
 
-        n_bits = int(multiple_of(8, 1024).check(owner, "n_bits", self.n_bits))
+        n_bits = int(multiple_of(8).check(owner, "n_bits", self.n_bits))
         seed = int(integer().check(owner, "random_state", self.random_state))
         for view, encoder in (("image", self.image), ("text", self.text)):
             encoders.make(encoder.name, modality=view, **encoder.params).check_usable()
@@ -339,7 +339,7 @@ class CollectionState:
             raise ValueError
         if not isinstance(self.made, str) or not (self.quality is None or math.isfinite(self.quality)):
             raise ValueError
-        multiple_of(8, 1024).check("A collection", "n_bits", self.n_bits)
+        multiple_of(8).check("A collection", "n_bits", self.n_bits)
         if self.settings is not None:
             CollectionSettings.from_dict(self.settings)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -74,6 +75,9 @@ def run(
     from fusehash.experiments.store import ResultStore
 
     chosen_spec = _spec(spec, only, bits, seeds, allow)
+    if chosen_spec.embeddings is not None:
+        _run_embeddings(chosen_spec, folder, results, again=again, as_json=as_json)
+        return
     finished = 0
 
     def watch(state: RunState) -> None:
@@ -124,8 +128,11 @@ def report(
     from fusehash.experiments.report import terminal_table, write_report
     from fusehash.experiments.store import ResultStore
 
-    store = ResultStore(results)
-    chosen_spec = _spec(spec, only, bits, seeds, allow).with_codes(add or (), store)
+    store, named_spec = ResultStore(results), _spec(spec, only, bits, seeds, allow)
+    if named_spec.embeddings is not None:
+        _show_embeddings(named_spec, sorted((results / "embeddings").glob("*.jsonl")))
+        return
+    chosen_spec = named_spec.with_codes(add or (), store)
     kinds = [kind.value for kind in formats or list(Format)]
     with progress(chosen_spec.name) as step:
         collected = collect(chosen_spec, store, step)
@@ -195,6 +202,21 @@ def score(
     say(f"Stored in {results}. Next to other methods: fusehash bench report SPEC --results {results} --add {label!r}")
 
 
+@bench_app.command(epilog="Example: fusehash bench leaderboard benchmarks/leaderboard.json --out docs/leaderboard.md")
+def leaderboard(
+    entries: Annotated[Path, typer.Argument(metavar="ENTRIES", help="A JSON file that lists files of results.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The Markdown file to write.")] = Path("leaderboard.md"),
+) -> None:
+    """Check files of results and write them as one page."""
+    from fusehash.experiments.leaderboard import page
+    from fusehash.files import write_atomically
+
+    inputs.check_target(out)
+    text = page(entries)
+    write_atomically(out, lambda file: file.write(text.encode()))
+    say(f"Wrote {out}.")
+
+
 @bench_app.command(epilog=ROWS_EXAMPLE)
 def rows(
     dataset: DatasetName,
@@ -231,6 +253,36 @@ def _dataset(
     options = {option: value for option, value in given.items() if value != defaults[option]}
     requested = DatasetSpec(name, options)
     return requested, runner.describe(runner.find_source(requested, folder, stand_in=False))
+
+
+def _run_embeddings(spec: Spec, folder: Path | None, results: Path, *, again: bool, as_json: bool) -> None:
+    """Runs of `embeddings/...`, one after the other, and their tables."""
+    from fusehash.experiments import embeddings
+
+    if folder is None:
+        raise typer.BadParameter("embeddings need a folder with one .npy file per view.", param_hint="'--data'")
+    try:
+        with progress(spec.name) as step:
+            files, computed, reused = embeddings.run(spec, folder, results, again=again, progress=step)
+    except KeyboardInterrupt:
+        complain(f"interrupted; the finished runs are kept in {results}, the same command continues.")
+        raise typer.Exit(130) from None
+    if as_json:
+        print_json({"spec": spec.name, "files": [str(file) for file in files], "computed": computed, "reused": reused})
+        return
+    _show_embeddings(spec, files)
+    say(f"{spec.name}: {computed:,} runs computed, {reused:,} found in {results}.")
+
+
+def _show_embeddings(spec: Spec, files: Sequence[Path]) -> None:
+    from fusehash.errors import DataError
+    from fusehash.experiments import embeddings
+
+    if not files:
+        raise DataError(f"There must be stored runs of {spec.name}. Run it first: fusehash bench run {spec.name}")
+    for file in files:
+        stdout().print(embeddings.table(spec, file.stem, embeddings.read_rows(file)))
+        say(f"Stored in {file}.")
 
 
 def _spec(

@@ -202,6 +202,73 @@ def remove(
         collection.show_facts({"removed": removed, "count": len(index)}, as_json)
 
 
+FormatName = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        help="numpy, faiss, usearch, pgvector, milvus, qdrant, elasticsearch, parquet or arrow; "
+        "default: by the ending of the file.",
+    ),
+]
+
+
+@index_app.command(
+    epilog="""Example: fusehash index export codes.db codes.parquet
+
+Others: codes.npz, codes.faiss, codes.usearch, codes.sql, codes.milvus.json, codes.qdrant.jsonl, codes.ndjson"""
+)
+def export(
+    path: IndexPath,
+    target: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")],
+    format: FormatName = None,
+    bit_order: Annotated[
+        str, typer.Option(help="Which bit of a byte comes first: big (as NumPy and most others) or little.")
+    ] = "big",
+    as_json: inputs.Json = False,
+) -> None:
+    """Write the codes and ids of an index for another library or database."""
+    from fusehash.search.exchange import export_codes, format_of
+
+    name = format_of(target, format)
+    inputs.check_target(target)
+    _check_exists(path)
+    with path.open() as index:
+        count = export_codes(index, target, name, bit_order=bit_order)
+    collection.show_facts({"exported": count, "format": name, "bit_order": bit_order, "file": str(target)}, as_json)
+
+
+@index_app.command("import", epilog="Example: fusehash index import codes.db codes.faiss")
+def import_(
+    path: IndexPath,
+    source: Annotated[Path, typer.Argument(metavar="FILE", help="The file of another library or database.")],
+    format: FormatName = None,
+    bit_order: Annotated[str | None, typer.Option(help="big or little; default: what the file says, else big.")] = None,
+    as_json: inputs.Json = False,
+) -> None:
+    """Add the codes of another library or database to an index, all or none. A missing index is created."""
+    from fusehash.search import HammingIndex
+    from fusehash.search.exchange import import_codes
+
+    exists, like = path.exists(), None
+    if exists:
+        with path.open() as index:
+            like = next((codes for _, codes in index.blocks(20_000)), None)
+    ids, codes = import_codes(source, format, bit_order=bit_order, like=like)
+    n_bits = None
+    if not exists:
+        n_bits = codes.shape[1] * 8
+        path.check_creatable()
+        HammingIndex(n_bits).add(codes, ids)  # raises before a file is created
+    with path.open(n_bits) as index:
+        added = index.add(codes, ids)
+        collection.show_facts({"added": len(added), "count": len(index), "n_bits": index.n_bits}, as_json)
+
+
+def _check_exists(path: Location) -> None:
+    if not path.exists():
+        raise DataError(f"There is no index at {path}.")
+
+
 @index_app.command(epilog="Example: fusehash index compact codes.db")
 def compact(path: IndexPath, as_json: inputs.Json = False) -> None:
     """Merge small blocks and free the disk space of removed codes."""

@@ -93,13 +93,9 @@ def read_folder(photos: str | Path, captions: str | Path | None = None) -> Itera
     table = table or default_captions(root)
     items = {} if table is None else _captioned(root, table)
     yield from items.values()
-    base = _resolved(root)
     named = {_resolved(item.image) for item in items.values() if isinstance(item.image, Path)}
-    for path in _images(root):
-        resolved = _resolved(path)
-        if not resolved.is_relative_to(base):
-            warn(f"The link {path} leads out of the folder and is skipped.")
-        elif resolved not in named:
+    for path in image_files(root):
+        if _resolved(path) not in named:
             yield NewItem(path.relative_to(root).as_posix(), path, _sidecar_text(path))
 
 
@@ -193,6 +189,16 @@ def exists(path: Path) -> bool:
         return path.exists()
     except OSError:  # too long for a name, or in a folder that cannot be listed
         return False
+
+
+def image_files(root: Path) -> Iterator[Path]:
+    """Every image in a folder and its subfolders, sorted; links that lead out of it are skipped with a warning."""
+    base = _resolved(root)
+    for path in _images(root):
+        if _resolved(path).is_relative_to(base):
+            yield path
+        else:
+            warn(f"The link {path} leads out of the folder and is skipped.")
 
 
 def _images(root: Path) -> Iterator[Path]:

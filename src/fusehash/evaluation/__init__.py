@@ -8,6 +8,13 @@ from fusehash.evaluation.curves import (
     precision_recall_by_radius,
     precision_recall_by_rank,
 )
+from fusehash.evaluation.embeddings import (
+    EmbeddingScores,
+    evaluate_embeddings,
+    nearest_by_cosine,
+    recall_of,
+    rescored,
+)
 from fusehash.evaluation.map_rules import MAP_RULES, MapRule
 from fusehash.evaluation.metrics import (
     METRICS,
@@ -27,6 +34,7 @@ __all__ = [
     "MAP_RULES",
     "METRICS",
     "PROTOCOLS",
+    "EmbeddingScores",
     "EvaluationResult",
     "MapRule",
     "Metric",
@@ -35,12 +43,16 @@ __all__ = [
     "Score",
     "average_precision",
     "evaluate",
+    "evaluate_embeddings",
     "mean_average_precision",
     "ndcg",
     "ndcg_per_query",
+    "nearest_by_cosine",
     "pair_auc",
     "pair_recall",
     "precision_at",
     "precision_recall_by_radius",
     "precision_recall_by_rank",
+    "recall_of",
+    "rescored",
 ]

@@ -12,6 +12,7 @@ k: 50                                                 or all, or a list of both:
 ties: stable                                          default: expected
 sections: [map, times]                                parts of the report
 paper: 1                                              the printed table to compare with, or its name (ucch)
+embeddings: {k: 10, candidates: 100, queries: 2000, learn: 0.5}     for joint embeddings, see embeddings.py
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from fusehash.evaluation.ranking import TIES
 from fusehash.experiments.methods import NOT_SETTINGS, check_method, label_of, made_elsewhere, title_of
 from fusehash.experiments.store import DatasetRecord, ResultStore, RunSettings, canonical_json
 from fusehash.extras import require
-from fusehash.parameters import MAX_BITS, Rule, integer, multiple_of
+from fusehash.parameters import MAX_BITS, Rule, between, integer, multiple_of, optional
 
 MAX_SEEDS = 10_000
 SHIPPED = Path(__file__).parent / "specs"
@@ -42,10 +43,13 @@ OTHER_TABLES = ("ucch",)  # printed in other papers
 SECTIONS = ("map", "topn", "pr", "convergence", "sensitivity", "times", "ablation", "examples")
 KEYS = (
     "title", "notes", "dataset", "methods", "sweep", "bits", "seeds", "protocols", "k", "ties", "sections", "paper",
+    "embeddings",
 )  # fmt: skip
 METHOD_KEYS = ("label", "method", "params", "printed", "bits")
 SWEEP_KEYS = ("method", "params", "bits", "over")
 DATASET_KEYS = ("name", "options", "stand_in")
+EMBEDDING_KEYS = ("k", "candidates", "queries", "learn")
+EMBEDDING_RULES = (integer(1), integer(1), optional(integer(1)), between(0.0, 1.0))
 # The paper's symbols of the settings of its method; a sweep can use these or the names of the constructor.
 SYMBOLS = {
     "agsfh": {
@@ -93,6 +97,21 @@ class Series:
 
 
 @dataclass(frozen=True)
+class EmbeddingOptions:
+    """How codes of embeddings are compared.
+
+    k, candidates : length of a ranking, and how many items are rescored
+    queries : how many rows are asked; None for all
+    learn : share of the pairs to learn from; the others are searched
+    """
+
+    k: int = 10
+    candidates: int = 100
+    queries: int | None = 2000
+    learn: float = 0.5
+
+
+@dataclass(frozen=True)
 class Spec:
     """A checked specification; see the top of this file.
 
@@ -112,6 +131,7 @@ class Spec:
     sections: tuple[str, ...]
     paper: int | str | None
     more_k: tuple[int | None, ...] = ()
+    embeddings: EmbeddingOptions | None = None
     options: tuple[str, ...] = ()  # of the command line that changed it, as words: what repeats it needs them too
 
     def each_k(self) -> list[Spec]:
@@ -257,7 +277,19 @@ def parse_spec(content: Any, name: str, *, allow: Sequence[str] = ()) -> Spec:
         sections=_names(entries.get("sections", ["map"]), "sections", SECTIONS, name),
         paper=paper,
         more_k=tuple(k for k in dict.fromkeys(more) if k != first),
+        embeddings=None if "embeddings" not in entries else _embeddings(entries["embeddings"], name),
     )
+
+
+def _embeddings(entry: Any, name: str) -> EmbeddingOptions:
+    what = f"'embeddings' of {name}"
+    options = EmbeddingOptions(**_mapping(entry, EMBEDDING_KEYS, what))
+    for key, rule in zip(EMBEDDING_KEYS, EMBEDDING_RULES, strict=True):
+        if not rule.accepts(getattr(options, key)):
+            raise DataError(f"'{key}' of {what} must be {rule.expected}. Got {getattr(options, key)!r} instead.")
+    if options.candidates < options.k:
+        raise DataError(f"'candidates' of {what} must be at least k, {options.k}. Got {options.candidates} instead.")
+    return options
 
 
 def _series(entry: Any, name: str, allow: tuple[str, ...]) -> Series:

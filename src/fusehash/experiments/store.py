@@ -46,6 +46,8 @@ FORMAT_1_AGSFH: dict[str, Any] = {
     "preset": None, "rank": "auto", "regression_weight": 300.0, "ridge": "auto", "smoothness": 10.0,
     "spectral_power": "auto", "spectrum_rows": 50000, "tol": 1e-05, "view_weights": "auto",
 }  # fmt: skip
+# Settings that came later, with what they were before: a run with that value has the key that it had.
+ADDED_SETTINGS: dict[str, dict[str, Any]] = {"fusehash": {"target": "pairs"}}
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,8 @@ class RunSettings:
         return self.stage == "half" or settings_of(self.method)[1]
 
     def _digest(self, method: str, params: dict[str, Any]) -> str:
+        added = ADDED_SETTINGS.get(self.method, {})
+        params = {name: value for name, value in params.items() if name not in added or value != added[name]}
         content = {**asdict(self), "method": method, "params": params}
         if not self._depends_on_seed:
             del content["seed"]

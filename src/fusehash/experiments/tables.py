@@ -176,7 +176,7 @@ def kind_of(series: Series) -> MethodKind:
     if series.method in OURS:
         return "ours"
     kind = kind_of_method(series.method)
-    return "method" if kind == "unsupervised" else kind
+    return "method" if kind == "unsupervised" or kind == "quantizer" else kind
 
 
 def map_table(results: Results, protocol: str, lines: Sequence[Series] | None = None) -> Table:

@@ -34,7 +34,7 @@ def names(kind: Kind | None = None) -> list[str]:
 
     Parameters
     ----------
-    kind : {"unsupervised", "supervised", "control"}, optional
+    kind : {"unsupervised", "supervised", "control", "quantizer"}, optional
         Which methods to list; all by default.
 
     Returns

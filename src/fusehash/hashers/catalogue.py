@@ -20,9 +20,9 @@ from fusehash.errors import DataError, FusehashError, ParameterError, warn
 if TYPE_CHECKING:
     from fusehash.hashers.base import CrossModalHasher
 
-# A supervised method learns from labels; a control is what a good method must beat.
-Kind: TypeAlias = Literal["unsupervised", "supervised", "control"]
-KINDS: tuple[Kind, Kind, Kind] = ("unsupervised", "supervised", "control")
+# A supervised method learns from labels; a control is what a good method must beat; a quantizer copies embeddings.
+Kind: TypeAlias = Literal["unsupervised", "supervised", "control", "quantizer"]
+KINDS: tuple[Kind, Kind, Kind, Kind] = ("unsupervised", "supervised", "control", "quantizer")
 OURS = ("fusehash", "agsfh")
 
 
@@ -46,7 +46,7 @@ class MethodInfo:
         """The full name of its module."""
         if self.package not in _FOLDERS:
             return self.package
-        return f"fusehash.hashers.{self.package}" + (f".{self.name}" if self.package in (_B, _R, _D) else "")
+        return f"fusehash.hashers.{self.package}" + (f".{self.name}" if self.package in (_B, _R, _D, _Z) else "")
 
     @property
     def is_deep(self) -> bool:
@@ -60,9 +60,9 @@ class MethodInfo:
 
 
 _CODE, _TEXTBOOK, _TEXT, _OURS = "author code known", "textbook", "reconstructed from text", "this project"
-_U, _S, _C = KINDS
-_B, _R, _D, _K = "baselines", "reconstructed", "deep", "controls"
-_FOLDERS = (*OURS, _B, _R, _D, _K)
+_U, _S, _C, _Q = KINDS
+_B, _R, _D, _K, _Z = "baselines", "reconstructed", "deep", "controls", "quantizers"
+_FOLDERS = (*OURS, _B, _R, _D, _K, _Z)
 GROUP = "fusehash.hashers"  # of entry points
 _ADDRESS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _allowed: dict[str, MethodInfo] = {}
@@ -100,6 +100,20 @@ METHODS: dict[str, MethodInfo] = {
         ("ddcmh", "DDCMH", _S, 2018, "Dual Deep Neural Networks Cross-Modal Hashing, AAAI 2018", _TEXT, _D, "DDCMH"),
         ("regression", "REG", _C, 2026, "signs and regression: AGSFH without its graph", _OURS, _K, "RegressionHasher"),
         ("random", "CCA + random rotation", _C, 2026, "CCA, randomly rotated", _OURS, _K, "RandomRotationHasher"),
+        ("sign", "sign", _Q, 2024, "signs of embeddings, as databases binarize them", _TEXTBOOK, _Z, "SignQuantizer"),
+        (
+            "centered_sign",
+            "own-mean sign",
+            _Q,
+            2026,
+            "signs after own mean, rotated",
+            _OURS,
+            _Z,
+            "CenteredSignQuantizer",
+        ),
+        ("itq", "ITQ", _Q, 2011, "Iterative Quantization, CVPR 2011, without pairs", _TEXTBOOK, _Z, "ITQ"),
+        ("rabitq", "RaBitQ", _Q, 2024, "RaBitQ, SIGMOD 2024, one bit per dimension", _TEXTBOOK, _Z, "RaBitQ"),
+        ("pq", "PQ", _Q, 2011, "Product Quantization, TPAMI 2011, by faiss", _TEXTBOOK, _Z, "ProductQuantizer"),
     )
 }
 

@@ -10,11 +10,12 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
 from fusehash import bits
-from fusehash.errors import DataError
+from fusehash.errors import DataError, ParameterError
 from fusehash.evaluation import pair_auc
 from fusehash.numerics.arrays import Array, convert, device_of, host, is_foreign, namespace, to_device_of
 from fusehash.numerics.parallel import one_blas_thread
@@ -129,7 +130,7 @@ class RowEncoder(BaseEstimator, ABC):
         state.pop("_device_copies", None)
         return state
 
-    def encode(self, X: Any, *, view: str | int, out: str | Path | None = None) -> Any:
+    def encode(self, X: Any, *, view: str | int, out: str | Path | None = None, with_factors: bool = False) -> Any:
         """Packed codes of items seen in one view; raises as `project` does.
 
         Parameters
@@ -140,16 +141,39 @@ class RowEncoder(BaseEstimator, ABC):
             Name of the view, or its position in `view_names_`.
         out : path, optional
             Write the codes to this file block by block, instead of returning them.
+        with_factors : bool, default False
+            Also return two numbers per item, (n, 2) of float32. A query with projections p ranks an item with code b in
+            {-1, +1} by ``factors[:, 0] * <b, p> + factors[:, 1]``, largest first.
 
         Returns
         -------
         codes : array of uint8, shape (n, n_bits / 8), or Path
-            A lazy dask array for a dask array, a generator of code blocks for a stream, and the path with `out`.
+            A lazy dask array for a dask array, a generator of code blocks for a stream, and the path with `out`; with
+            `with_factors`, a pair of codes and factors.
         """
         name = self._view_name(view)
+        if with_factors:
+            return self._encode_with_factors(X, name, out)
         if out is None and is_dask(X):
             return writers.encode_lazily(self, X, name)
         return self._encode(X if is_block_stream(X) else {name: open_view(X)}, name, out)
+
+    def _encode_with_factors(self, X: Any, name: str, out: str | Path | None) -> tuple[Any, NDArray[np.float32]]:
+        matrix, place = self._check_rows(host(X) if is_foreign(X) else X, name), f"View '{name}'"
+        n_rows = int(matrix.shape[0])
+        codes = np.empty((n_rows, bits.n_bytes(self.n_bits)), np.uint8)
+        factors = np.empty((n_rows, 2), np.float32)
+        with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
+            for rows, block in _padded_blocks(matrix, keep_sparse=self._stays_sparse(name, self.__dict__)):
+                projections, count = _checked(self._project_block(block, name), place), rows.stop - rows.start
+                codes[rows] = bits.pack(projections[:count, : self.n_bits])
+                factors[rows] = self._factors_block(block, projections, name)[:count]
+        return (codes if out is None else writers.write_codes([codes], n_rows, codes.shape[1], out)), factors
+
+    def _factors_block(self, block: Any, projections: Floats, view: str) -> Floats:
+        """Two numbers per item (rows, 2), from rows and their uncut projections, for methods that have them."""
+        owner = f"{type(self).__name__}.encode"
+        raise ParameterError(owner, "with_factors", "False: the codes of this method have no factors", True)
 
     def _encode(self, opened: Any, view: str | None, out: str | Path | None) -> Any:
         """Codes of a stream or of opened views: of one view, or of several that are fused (None)."""

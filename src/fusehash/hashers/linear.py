@@ -133,7 +133,7 @@ def checked_mean(name: str, X: Floats) -> Floats:
     with np.errstate(over="ignore", invalid="ignore"):
         mean, variance = X.mean(axis=0), X.var(axis=0)
     _check_size(name, len(X) * variance)
-    _check_varies(name, mean, variance)
+    check_varies(name, mean, variance)
     return np.asarray(mean)
 
 
@@ -151,7 +151,7 @@ def checked_means(views: PairedViews) -> dict[str, Floats]:
                 squares += ((X - of_block) ** 2).sum(axis=0) + apart**2 * (n * len(X) / total)
                 mean, n = mean + apart * (len(X) / total), total
         _check_size(name, squares)
-        _check_varies(name, mean, squares / n)
+        check_varies(name, mean, squares / n)
         means[name] = mean
     return means
 
@@ -170,7 +170,7 @@ def gram_sums(data: RowPasses, dtype: str = "float64") -> dict[str, CenteredGram
     sums: dict[str, CenteredGram] = data.total(of_block, BLOCK_ROWS)[1]
     for name, total in sums.items():
         _check_size(name, total.gram)
-        _check_varies(name, host(total.mean), host(total.variance))
+        check_varies(name, host(total.mean), host(total.variance))
     return sums
 
 
@@ -180,7 +180,8 @@ def _check_size(name: str, sums: Array) -> None:
         raise DataError(f"View '{name}' must hold numbers whose squares can be summed. Got numbers too large.")
 
 
-def _check_varies(name: str, mean: Floats, variance: Floats) -> None:
+def check_varies(name: str, mean: Floats, variance: Floats) -> None:
+    """Raise DataError for a view that is the same in every row."""
     if np.all(variance <= 1e-24 * mean**2):
         raise DataError(f"View '{name}' must vary between rows. Every feature is constant.")
 

@@ -7,6 +7,7 @@ A preparation treats five kinds of features, so that you pass them as they are:
     signed bag  sparse with both signs (hashed words): the same, with the signs kept
     embedding   rows of (nearly) equal length (CLIP), or columns in order of their size (principal components, LSA):
                 centered, all columns divided by one number, because their relative sizes are information
+    unit        rows scaled to unit length and centered; only where a caller asks for it
     dense       anything else: every column to mean 0 and variance 1; constant columns vanish
 
 A preparation learns at most a mean and a scale per column. It does not cut a wide view to leading components: with few
@@ -103,6 +104,8 @@ def transformed(block: Array, kind: str) -> Array:
     """Square roots of what counts, as unit rows for bags; everything else as it is."""
     if kind in ("dense", "embedding"):
         return block
+    if kind == "unit":
+        return unit_rows(to_dense(block))
     if sp.issparse(block):
         rooted = block.copy()
         rooted.data = _rooted(block.data, kind)
@@ -116,6 +119,15 @@ def transformed(block: Array, kind: str) -> Array:
         return rooted
     norms = xp.sqrt(squares(rooted))[:, None]
     return rooted / xp.where(norms > 0, norms, xp.ones_like(norms))
+
+
+def unit_rows(X: Array) -> Array:
+    """Rows scaled to unit length; a row of zeros stays."""
+    xp = namespace(X)
+    largest = xp.max(xp.abs(X), axis=1, keepdims=True)
+    scaled = X / xp.where(largest > 0.0, largest, xp.ones_like(largest))  # squares then neither overflow nor vanish
+    lengths = xp.sqrt(squares(scaled))[:, None]
+    return scaled / xp.where(lengths > 0.0, lengths, xp.ones_like(lengths))
 
 
 def canonical(block: Any) -> Any:

@@ -183,8 +183,9 @@ def principal_plane(X: Floats) -> tuple[Floats, float]:
 
 @text_as_text()
 def _scatter(points: Mapping[str, Floats], labels: Any, share: float) -> Plot:
-    figure, axes = make_axes(400.0, 300.0, left=40, right=92, bottom=36)
     groups = [None] if labels is None else list(np.unique(labels))
+    longest = max(len(str(name)) for name in (points if labels is None else groups))
+    figure, axes = make_axes(400.0, 300.0, left=40, right=28 + 0.55 * FONT * longest, bottom=36)
     for i, (name, plane) in enumerate(points.items()):
         for j, group in enumerate(groups):
             chosen = slice(None) if group is None else labels == group

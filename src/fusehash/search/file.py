@@ -3,6 +3,7 @@
     state    one row: width, revision (counts changes), number of codes, highest id ever used, sum of the checksums
     block    up to 256 KB of codes and their ids, ascending, as two blobs, and the revision that last wrote it
     removal  the ids of the latest removals, so that a reader catches up without reading everything
+    vectors, vector   where vectors are kept, see vectors.py; such files have format 2, all others format 1
 
 A call that adds codes writes a new block and merges the blocks before it that are no larger, as long as they fit into
 one: n codes added one by one are rewritten about log2(n) times, and blocks stay few. A call that removes or replaces
@@ -12,22 +13,28 @@ the end run inside a transaction; those that write return the state after it.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from fusehash.bits import Codes, check_codes
 from fusehash.errors import CorruptIndexError, FusehashError, ParameterError
+from fusehash.search import vectors
 from fusehash.search.engines import Engine
-from fusehash.search.rows import CodeRows, Edit, Ids, find
+from fusehash.search.rows import CodeRows, Edit, Ids, Ints, find
 from fusehash.search.store import MemoryStore
+from fusehash.search.vectors import Fetch, VectorFormat
 from fusehash.sqlite import Connection, DamageError, Database, FileKind, create, log_size
+
+logger = logging.getLogger(__name__)
 
 
 class IndexFileError(FusehashError, OSError):
@@ -50,25 +57,37 @@ _KIND = FileKind(
     corrupt=CorruptIndexError,
     settings=("synchronous=FULL", "cache_size=-512"),  # a small cache: the codes are in memory
 )
+_WITH_VECTORS = replace(_KIND, format=2, older=(1,), schema=(*_SCHEMA, *vectors.SCHEMA))
 _BLOCK_BYTES = 1 << 18
 _REMOVALS = 256  # revisions that a reader may lag behind and still catch up block by block
 _REMOVED_IDS = 1 << 16  # a larger removal is not kept for readers, who then read everything
 _DIGEST = (1 << 62) - 1
+_ATTEMPTS = 3  # to read vectors of the codes that were searched, while others write
+
+T = TypeVar("T")
 
 
 class FileStore(MemoryStore):
     """The rows of one index in memory, with a file behind them."""
 
-    def __init__(self, path: str | os.PathLike[str], n_bits: int | None, engine: Engine, timeout: float) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        n_bits: int | None,
+        engine: Engine,
+        timeout: float,
+        form: VectorFormat | None = None,
+    ) -> None:
         super().__init__(0, engine)
         path = Path(path).absolute()
         if not path.exists():
             if n_bits is None:
                 raise IndexFileError(f"There is no index at {path}; pass n_bits to create one.")
-            create(path, _KIND, FileState(n_bits).write)
-        self._database = Database(path, _KIND, timeout)
+            _create(path, FileState(n_bits), form)
+        self._database = Database(path, _WITH_VECTORS, timeout)
         self._lock = self._database.lock  # one lock, so that a fork never copies half of a change
         self._version: tuple[int, int] | None
+        self._is_open = False
         try:
             if log_size(path):  # of an interrupted process: a damaged file is refused before the log is merged into it
                 with self._database.read_only_connection() as connection:
@@ -79,6 +98,12 @@ class FileStore(MemoryStore):
             self.n_bits = self._state.n_bits
             if n_bits is not None and n_bits != self.n_bits:
                 raise ParameterError("HammingIndex.open", "n_bits", f"{self.n_bits}, the width of {path}", n_bits)
+            if form is not None and form != self.form:
+                expected = "None" if self.form is None else f"{self.form.kind!r} with dim={self.form.dim}"
+                got = f"{form.kind} with dim={form.dim}"
+                raise ParameterError("HammingIndex.open", "vectors", f"{expected}, as stored in {path}", got)
+            self._is_open = True
+            self._resume_tables()
         except BaseException:
             self.close()
             raise
@@ -103,7 +128,28 @@ class FileStore(MemoryStore):
 
     def close(self) -> None:
         with self._lock:
+            if self._is_open:
+                self._is_open = False
+                self._keep_tables()
             self._database.close()
+
+    def _resume_tables(self) -> None:
+        """Hand the engine the tables that it has kept next to the file; without them it builds new ones."""
+        if (resume := getattr(self.engine, "resume", None)) is None:
+            return
+        with _tables_are_optional(self._database.path, "read"), self._database.reading() as connection:
+            self._catch_up(connection)
+            resume(self._database.path, self._rows, partial(_ids_outside, connection))
+
+    def _keep_tables(self) -> None:
+        """Let the engine write its tables next to the file, if they are of the rows that are in it now."""
+        if (keep := getattr(self.engine, "keep", None)) is None:
+            return
+        with _tables_are_optional(self._database.path, "written"):
+            with self._database.reading() as connection:
+                self._catch_up(connection)
+                blocks = np.array(connection.execute("SELECT number, checksum FROM block").fetchall(), np.int64)
+            keep(self._database.path, self._rows, blocks.reshape(-1, 2))
 
     def _current(self) -> CodeRows:
         """The rows as last committed by any process."""
@@ -121,11 +167,32 @@ class FileStore(MemoryStore):
         def write(connection: Connection) -> tuple[CodeRows, FileState]:
             nonlocal edit
             edit = plan(self._rows, self._state.last_id)
+            if self.form is not None:
+                _write_vectors(connection, edit)
             return edit.apply(self._rows), _write_edit(connection, self._state, edit)
 
         with self._lock:
             self._write(write)
             return edit
+
+    def _with_vectors(self, use: Callable[[CodeRows, Fetch], T], form: VectorFormat) -> T:
+        """`use` is called again if another process has changed the file before the vectors were read."""
+        for _ in range(_ATTEMPTS):
+            with self._lock:
+                rows, revision = self._current(), self._state.revision
+
+            def fetch(ids: Ids, revision: int = revision) -> Codes:
+                with self._database.reading() as connection:
+                    if FileState.read(connection).revision != revision:
+                        raise _ChangedError
+                    return vectors.read_vectors(connection, form, ids)
+
+            with contextlib.suppress(_ChangedError):
+                return use(rows, fetch)
+        with self._database.reading() as connection:  # which keeps one state of the file for all of it
+            self._catch_up(connection)
+            self._version = None
+            return use(self._rows, lambda ids: vectors.read_vectors(connection, form, ids))
 
     def _write(self, write: Callable[[Connection], tuple[CodeRows, FileState]]) -> None:
         """Carry out `write` in one transaction, after catching up with other processes."""
@@ -137,8 +204,10 @@ class FileStore(MemoryStore):
         self._rows, self._state, self._version = rows, state, version
 
     def _load(self, connection: Connection) -> None:
-        if {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master")} != set(_SCHEMA):
+        tables = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master")}
+        if tables not in (set(_SCHEMA), set(_WITH_VECTORS.schema)):
             raise DamageError("it does not hold the tables of an index")
+        self.form = VectorFormat.read(connection) if len(tables) > len(_SCHEMA) else None
         state = FileState.read(connection)
         self._rows, self._state = _load(connection, state), state
 
@@ -146,6 +215,47 @@ class FileStore(MemoryStore):
         state = FileState.read(connection)
         if state.revision != self._state.revision:
             self._rows, self._state = _catch_up(connection, state, self._rows, self._state.revision), state
+
+
+@contextlib.contextmanager
+def _tables_are_optional(path: Path, action: str) -> Iterator[None]:
+    try:
+        yield
+    except (FusehashError, OSError, MemoryError) as error:
+        logger.warning("the tables of %s could not be %s: %s", path, action, error)
+
+
+def _ids_outside(connection: Connection, blocks: Ints) -> Ids:
+    """The ids in all blocks but these, by number and checksum."""
+    known, ids = set(map(tuple, blocks.tolist())), [np.empty(0, np.int64)]
+    for number, checksum in connection.execute("SELECT number, checksum FROM block").fetchall():
+        if (number, checksum) not in known:
+            ((blob,),) = connection.execute("SELECT ids FROM block WHERE number = ?", (number,))
+            ids.append(np.frombuffer(blob, "<i8").astype(np.int64))
+    return np.concatenate(ids)
+
+
+class _ChangedError(Exception):
+    """The file has changed since its codes were searched."""
+
+
+def _create(path: Path, state: FileState, form: VectorFormat | None) -> None:
+    if form is None:
+        create(path, _KIND, state.write)
+        return
+
+    def fill(connection: Connection) -> None:
+        state.write(connection)
+        form.write(connection)
+
+    create(path, _WITH_VECTORS, fill)
+
+
+def _write_vectors(connection: Connection, edit: Edit) -> None:
+    if len(edit.removed) and not edit.replaces:
+        vectors.remove_vectors(connection, edit.removed)
+    if edit.vectors is not None:
+        vectors.write_vectors(connection, edit.ids, edit.vectors)
 
 
 @dataclass(frozen=True)

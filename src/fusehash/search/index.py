@@ -15,19 +15,21 @@ from numpy.typing import ArrayLike, NDArray
 
 from fusehash.bits import Codes, check_codes
 from fusehash.errors import DataError, ParameterError
-from fusehash.parameters import integer, multiple_of, optional, real
+from fusehash.parameters import choice, integer, multiple_of, optional, real
 from fusehash.search import engines
 from fusehash.search.engines.scan import warm_up
 from fusehash.search.file import FileStore
-from fusehash.search.projections import Projections, check_projections, is_real
+from fusehash.search.projections import Projections, check_projections, check_real, is_real
 from fusehash.search.rows import NO_IDS, Distances, Ids, Ints, check_different, check_ids
 from fusehash.search.servers import address as server
 from fusehash.search.store import MemoryStore, Store
+from fusehash.search.vectors import KINDS, MAX_DIM, VectorFormat
 
 logger = logging.getLogger(__name__)
 
-_N_BITS, _K, _THREADS = multiple_of(8, 1024), integer(1), optional(integer(1))
+_N_BITS, _K, _THREADS = multiple_of(8), integer(1), optional(integer(1))
 _RADIUS, _SCORE = integer(0), real(0)
+_VECTORS, _DIM, _CANDIDATES = optional(choice(*KINDS)), integer(1, MAX_DIM), optional(integer(1))
 _warming: list[threading.Thread] = []
 _ADDRESSES = f"an address that begins with one of {', '.join(server.SCHEMES)} and ://"
 
@@ -42,7 +44,7 @@ class HammingIndex:
     Parameters
     ----------
     n_bits : int, default 64
-        Width of the codes, a multiple of 8 up to 1024.
+        Width of the codes, a multiple of 8 up to 4,096.
     engine : str, default "scan"
         "scan", "numpy", "multi-index", "auto" or "torch" (exact, equal results), "faiss-ivf" or "faiss-hnsw"
         (approximate); see `fusehash.search.engines`. Or the address of a server that keeps the codes and answers
@@ -50,6 +52,10 @@ class HammingIndex:
         index that exists at the address is opened, else an empty one is created.
     threads : int, optional
         Threads per search; all cores by default.
+    vectors : {"int8", "float16", "float32"}, optional
+        Keep a vector next to every code, in these numbers, to rescore with.
+    dim : int, optional
+        Numbers per vector; needed with `vectors`.
 
     Raises
     ------
@@ -77,14 +83,24 @@ class HammingIndex:
     (1, 2, False)
     """
 
-    def __init__(self, n_bits: int = 64, *, engine: str | engines.Engine = "scan", threads: int | None = None) -> None:
+    def __init__(
+        self,
+        n_bits: int = 64,
+        *,
+        engine: str | engines.Engine = "scan",
+        threads: int | None = None,
+        vectors: str | None = None,
+        dim: int | None = None,
+    ) -> None:
         n_bits = int(_N_BITS.check("HammingIndex", "n_bits", n_bits))
+        form = _vector_format(vectors, dim)
         self._threads: int | None = _THREADS.check("HammingIndex", "threads", threads)
         self._store: Store
         if server.is_address(engine):
+            _check_no_vectors(form)
             self._store = server.connect(engine, n_bits)
         else:
-            self._store = MemoryStore(n_bits, _make_engine(engine))
+            self._store = MemoryStore(n_bits, _make_engine(engine), form)
 
     @classmethod
     def open(
@@ -96,6 +112,8 @@ class HammingIndex:
         threads: int | None = None,
         timeout: float = 30.0,
         warm: bool = True,
+        vectors: str | None = None,
+        dim: int | None = None,
     ) -> HammingIndex:
         """Open an index in a file or on a server, or create one.
 
@@ -115,6 +133,9 @@ class HammingIndex:
             Seconds to wait while another process writes.
         warm : bool, default True
             Compile the kernels in the background.
+        vectors, dim
+            As in `HammingIndex`, to create an index; an existing one must have the same. The vectors stay in the file:
+            a search reads those of its candidates.
 
         Returns
         -------
@@ -138,10 +159,12 @@ class HammingIndex:
         searcher = _make_engine(engine)
         index = cls(64 if n_bits is None else n_bits, engine=searcher, threads=threads)
         width = None if n_bits is None else int(n_bits)
+        form = _vector_format(vectors, dim)
         if server.is_address(path):
+            _check_no_vectors(form)
             index._store = server.connect(path, width, timeout=timeout)
             return index
-        index._store = FileStore(path, width, searcher, timeout)
+        index._store = FileStore(path, width, searcher, timeout, form)
         if warm:
             _warm_up(index.n_bits)
         return index
@@ -150,6 +173,12 @@ class HammingIndex:
     def n_bits(self) -> int:
         """Width of the codes."""
         return self._store.n_bits
+
+    @property
+    def dim(self) -> int | None:
+        """Numbers per vector; None if the index keeps no vectors."""
+        form = getattr(self._store, "form", None)
+        return None if form is None else int(form.dim)
 
     @property
     def ids(self) -> Ids:
@@ -201,7 +230,26 @@ class HammingIndex:
         """
         return self._store.get(check_ids(ids))
 
-    def add(self, codes: ArrayLike, ids: ArrayLike | None = None) -> Ids:
+    def get_vectors(self, ids: ArrayLike) -> NDArray[Any]:
+        """Return the vectors of some ids, as they are stored.
+
+        Parameters
+        ----------
+        ids : array-like of int, shape (n,)
+
+        Returns
+        -------
+        vectors : array, shape (n, dim)
+            int8 or float32. Only "float32" keeps the lengths of vectors.
+
+        Raises
+        ------
+        DataError
+            If the index has no vectors, or an id is not in the index.
+        """
+        return self._local("vectors").vectors(check_ids(ids))
+
+    def add(self, codes: ArrayLike, ids: ArrayLike | None = None, vectors: ArrayLike | None = None) -> Ids:
         """Add codes.
 
         Parameters
@@ -209,6 +257,8 @@ class HammingIndex:
         codes : uint8 array-like, shape (n, n_bits / 8)
         ids : array-like of int, shape (n,), optional
             By default, count on from the highest id ever used.
+        vectors : float array-like, shape (n, dim), optional
+            Needed if the index keeps vectors, and only then.
 
         Returns
         -------
@@ -218,13 +268,17 @@ class HammingIndex:
         Raises
         ------
         DataError
-            If the codes have another width, or an id occurs twice or is in the index already.
+            If the codes have another width, an id occurs twice or is in the index already, or vectors are missing,
+            zero or not finite.
         """
         packed = check_codes(codes, self.n_bits)
+        kept = self._encoded_vectors(vectors, len(packed), must=True)
         new = None if ids is None else check_ids(ids, len(packed))
         if new is not None:
             check_different(new)
-        return self._store.add(new, packed) if len(packed) else NO_IDS.copy()
+        if not len(packed):
+            return NO_IDS.copy()
+        return self._store.add(new, packed) if kept is None else self._local("vectors").add(new, packed, kept)
 
     def remove(self, ids: ArrayLike) -> int:
         """Remove codes.
@@ -247,13 +301,15 @@ class HammingIndex:
             self._store.remove(removed)
         return len(removed)
 
-    def replace(self, codes: ArrayLike, ids: ArrayLike) -> None:
+    def replace(self, codes: ArrayLike, ids: ArrayLike, vectors: ArrayLike | None = None) -> None:
         """Replace the codes of ids that are in the index, all at once.
 
         Parameters
         ----------
         codes : uint8 array-like, shape (n, n_bits / 8)
         ids : array-like of int, shape (n,)
+        vectors : float array-like, shape (n, dim), optional
+            By default the vectors stay as they are.
 
         Raises
         ------
@@ -261,14 +317,26 @@ class HammingIndex:
             If the codes have another width, or an id occurs twice or is not in the index.
         """
         packed = check_codes(codes, self.n_bits)
+        kept = self._encoded_vectors(vectors, len(packed), must=False)
         changed = check_ids(ids, len(packed))
         check_different(changed)
         order = np.argsort(changed, kind="stable")
-        if len(packed):
+        if not len(packed):
+            return
+        if kept is None:
             self._store.replace(changed[order], packed[order])
+        else:
+            self._local("vectors").replace(changed[order], packed[order], kept[order])
 
     def search(
-        self, codes: ArrayLike, k: int, *, allowed: ArrayLike | None = None, threads: int | None = None
+        self,
+        codes: ArrayLike,
+        k: int,
+        *,
+        allowed: ArrayLike | None = None,
+        threads: int | None = None,
+        rescore: ArrayLike | None = None,
+        candidates: int | None = None,
     ) -> tuple[NDArray[Any], Ids]:
         """Return the nearest codes of every query.
 
@@ -284,11 +352,16 @@ class HammingIndex:
             Search only these ids (those that are not in the index are ignored), or a boolean mask over `ids`.
         threads : int, optional
             Threads for this search.
+        rescore : float array-like, shape (n_queries, dim), optional
+            The vectors of the queries: the nearest `candidates` by code are ordered by the cosine distance of their
+            vectors, 1 - cos, and the first k returned. The index must keep vectors.
+        candidates : int, optional
+            By default 10 k, at least 100; never fewer than k.
 
         Returns
         -------
         distances : int32 array, shape (n_queries, min(k, codes searched))
-            For projections their scores, float64.
+            For projections their scores, float64; with `rescore` cosine distances, float32.
         ids : int64 array of the same shape
             In order of (distance, id).
 
@@ -302,7 +375,18 @@ class HammingIndex:
         """
         queries = self._checked_queries(codes)
         k, threads = int(_K.check("HammingIndex.search", "k", k)), self._checked_threads(threads)
-        return self._store.search(queries, k, _check_allowed(allowed), threads)
+        if rescore is None:
+            if candidates is not None:
+                raise ParameterError("HammingIndex.search", "candidates", "None without `rescore`", candidates)
+            return self._store.search(queries, k, _check_allowed(allowed), threads)
+        store = self._local("vectors")
+        vectors = check_real(rescore, store.checked_form().dim, "Query vectors")
+        if len(vectors) != len(queries):
+            raise DataError(f"There must be one vector for each of {len(queries)} queries. Got {len(vectors)} instead.")
+        count = _CANDIDATES.check("HammingIndex.search", "candidates", candidates)
+        count = max(k, 100, 10 * k) if count is None else max(k, int(count))
+        vectors = vectors / np.abs(vectors).max(axis=1, keepdims=True, initial=np.finfo(float).tiny)
+        return store.rescored(queries, k, _check_allowed(allowed), threads, vectors, count)
 
     def range_search(
         self, codes: ArrayLike, radius: float, *, allowed: ArrayLike | None = None, threads: int | None = None
@@ -413,6 +497,20 @@ class HammingIndex:
     def __repr__(self) -> str:
         return f"<HammingIndex of {self.n_bits} bits {self._store}>"
 
+    def _local(self, what: str) -> MemoryStore:
+        if not isinstance(self._store, MemoryStore):
+            raise DataError(f"An index on a server has no {what}; keep it in memory or in a file.")
+        return self._store
+
+    def _encoded_vectors(self, vectors: ArrayLike | None, count: int, *, must: bool) -> Codes | None:
+        """Vectors to store, as bytes."""
+        form = getattr(self._store, "form", None)
+        if vectors is None:
+            if form is not None and must:
+                raise DataError(f"The index keeps vectors: pass one of {form.dim} numbers for each code. Got none.")
+            return None
+        return self._local("vectors").checked_form().encoded(vectors, count)
+
     def _checked_queries(self, queries: ArrayLike) -> Codes | Projections:
         """Codes, or real numbers as projections."""
         if not is_real(queries):
@@ -430,6 +528,19 @@ def _make_engine(engine: str | engines.Engine) -> engines.Engine:
     if isinstance(engine, str) and "://" in engine:  # an unknown address, which may contain a password
         raise ParameterError("HammingIndex", "engine", expected, server.scheme_of(engine))
     return engines.make(engine, expected)
+
+
+def _vector_format(vectors: str | None, dim: int | None) -> VectorFormat | None:
+    _VECTORS.check("HammingIndex", "vectors", vectors)
+    if (vectors is None) != (dim is None):
+        expected = "None without `vectors`" if vectors is None else "the numbers per vector"
+        raise ParameterError("HammingIndex", "dim", expected, dim)
+    return None if vectors is None else VectorFormat(vectors, int(_DIM.check("HammingIndex", "dim", dim)))
+
+
+def _check_no_vectors(form: VectorFormat | None) -> None:
+    if form is not None:
+        raise ParameterError("HammingIndex", "vectors", "None for an index on a server", form.kind)
 
 
 def _check_allowed(allowed: ArrayLike | None) -> NDArray[Any] | None:

@@ -235,11 +235,15 @@ class CodeRows:
 
 @dataclass(frozen=True)
 class Edit:
-    """What one call changes: ids to remove, and ids (ascending) with codes to add. Ids in both get other codes."""
+    """What one call changes: ids to remove, and ids (ascending) with codes to add. Ids in both get other codes.
+
+    `vectors` are those of `ids`, as bytes; None if there are none or they stay.
+    """
 
     removed: Ids
     ids: Ids
     codes: Codes
+    vectors: Codes | None = None
 
     @property
     def replaces(self) -> bool:

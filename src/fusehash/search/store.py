@@ -11,16 +11,21 @@ automatically. A call that raises has changed nothing, unless its message says t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fusehash.bits import Codes
+from fusehash.errors import DataError
 from fusehash.forks import new_lock
 from fusehash.search.engines import Engine, weighted
 from fusehash.search.projections import Projections
 from fusehash.search.rows import NO_IDS, Allowed, CodeRows, Edit, Ids, check_new, count_on
+from fusehash.search.vectors import Fetch, VectorFormat, rescored
+
+T = TypeVar("T")
 
 
 class Store(Protocol):
@@ -54,10 +59,11 @@ class Store(Protocol):
 
 
 class MemoryStore:
-    """The rows of one index in memory."""
+    """The rows of one index in memory, and its vectors in rows of their own."""
 
-    def __init__(self, n_bits: int, engine: Engine) -> None:
-        self.n_bits, self.engine = n_bits, engine
+    def __init__(self, n_bits: int, engine: Engine, form: VectorFormat | None = None) -> None:
+        self.n_bits, self.engine, self.form = n_bits, engine, form
+        self._vectors = CodeRows(form.n_bytes if form else 0)
         self._lock = new_lock()
         self._rows, self._last_id = CodeRows(n_bits // 8), -1
 
@@ -86,14 +92,14 @@ class MemoryStore:
             (rows.ids_between(i, i + size).copy(), rows.codes[i : i + size].copy()) for i in range(0, len(rows), size)
         )
 
-    def add(self, ids: Ids | None, codes: Codes) -> Ids:
+    def add(self, ids: Ids | None, codes: Codes, vectors: Codes | None = None) -> Ids:
         def plan(rows: CodeRows, last_id: int) -> Edit:
             if ids is None:
-                return Edit(NO_IDS, count_on(last_id, len(codes)), codes)
+                return Edit(NO_IDS, count_on(last_id, len(codes)), codes, vectors)
             order = np.argsort(ids, kind="stable")
             new = ids[order]
             check_new(new[rows.find(new)[0]])
-            return Edit(NO_IDS, new, codes[order])
+            return Edit(NO_IDS, new, codes[order], None if vectors is None else vectors[order])
 
         edit = self._change(plan)
         return edit.ids if ids is None else ids
@@ -101,11 +107,51 @@ class MemoryStore:
     def remove(self, ids: Ids) -> None:
         self._change(lambda rows, last_id: Edit(rows.ids_at(rows.positions(ids)), NO_IDS, rows.codes[:0]))
 
-    def replace(self, ids: Ids, codes: Codes) -> None:
-        self._change(lambda rows, last_id: Edit(rows.ids_at(rows.positions(ids)), ids, codes))
+    def replace(self, ids: Ids, codes: Codes, vectors: Codes | None = None) -> None:
+        self._change(lambda rows, last_id: Edit(rows.ids_at(rows.positions(ids)), ids, codes, vectors))
+
+    def vectors(self, ids: Ids) -> NDArray[Any]:
+        """The stored numbers of vectors; all ids must be here."""
+        form = self.checked_form()
+
+        def use(rows: CodeRows, fetch: Fetch) -> NDArray[Any]:
+            rows.positions(ids)
+            unique, places = np.unique(ids, return_inverse=True)
+            return form.numbers(fetch(unique)[places]) if len(ids) else form.numbers(np.empty((0, form.n_bytes), "u1"))
+
+        return self._with_vectors(use, form)
+
+    def rescored(
+        self, queries: Codes | Projections, k: int, allowed: Allowed, threads: int | None, vectors: Any, candidates: int
+    ) -> tuple[NDArray[np.float32], Ids]:
+        """The nearest k by vectors among the nearest `candidates` by codes."""
+        form = self.checked_form()
+
+        def use(rows: CodeRows, fetch: Fetch) -> tuple[NDArray[np.float32], Ids]:
+            _, ids = self._search(rows, queries, candidates, allowed, threads)
+            return rescored(form, vectors, ids, k, fetch)
+
+        return self._with_vectors(use, form)
+
+    def checked_form(self) -> VectorFormat:
+        """How vectors are stored; DataError if there are none."""
+        if self.form is None:
+            raise DataError("The index must keep vectors for this; create it with vectors='int8' and dim. It has none.")
+        return self.form
+
+    def _with_vectors(self, use: Callable[[CodeRows, Fetch], T], form: VectorFormat) -> T:
+        """`use` with rows and what returns their vectors, both of one state of the index."""
+        with self._lock:
+            rows, kept = self._rows, self._vectors
+        return use(rows, lambda ids: kept.codes[kept.positions(ids)])
 
     def search(self, queries: Codes | Projections, k: int, allowed: Allowed, threads: int | None) -> tuple[Any, Ids]:
-        rows, (searcher, dtype) = self._current(), self._searcher(queries)
+        return self._search(self._current(), queries, k, allowed, threads)
+
+    def _search(
+        self, rows: CodeRows, queries: Codes | Projections, k: int, allowed: Allowed, threads: int | None
+    ) -> tuple[Any, Ids]:
+        searcher, dtype = self._searcher(queries)
         positions = rows.allowed(allowed)
         k = min(k, len(rows) if positions is None else len(positions))
         if not k or not len(queries):
@@ -131,11 +177,14 @@ class MemoryStore:
 
     def compact(self) -> None:
         with self._lock:
-            self._rows = self._rows.trimmed()
+            self._rows, self._vectors = self._rows.trimmed(), self._vectors.trimmed()
 
     def stats(self) -> dict[str, Any]:
         rows, engine = self._current(), self.engine
-        sizes = {"n_bits": self.n_bits, "count": len(rows), "memory_bytes": rows.nbytes}
+        n_bytes = rows.nbytes + (self._vectors.nbytes if self.form else 0)
+        sizes: dict[str, Any] = {"n_bits": self.n_bits, "count": len(rows), "memory_bytes": n_bytes}
+        if self.form is not None:
+            sizes |= {"vectors": self.form.kind, "dim": self.form.dim}
         name = getattr(engine, "name", type(engine).__name__)
         return {**sizes, "engine": name, **getattr(engine, "stats", dict)()}
 
@@ -150,5 +199,11 @@ class MemoryStore:
         """Make the edit that `plan` returns for the current rows and the highest id ever used."""
         with self._lock:
             edit = plan(self._rows, self._last_id)
-            self._rows, self._last_id = edit.apply(self._rows), edit.last_id(self._last_id)
+            kept = self._vectors
+            if edit.vectors is not None or (self.form and not edit.replaces):
+                kept = replace(edit, codes=self._vectors.codes[:0] if edit.vectors is None else edit.vectors).apply(
+                    kept
+                )
+            self._rows, self._vectors = edit.apply(self._rows), kept
+            self._last_id = edit.last_id(self._last_id)
             return edit

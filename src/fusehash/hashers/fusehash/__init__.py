@@ -10,11 +10,13 @@ import numpy as np
 from fusehash.errors import ParameterError
 from fusehash.hashers.fusehash.closed_form import learn_graph, learn_maps, learn_means, learn_preparations, solve
 from fusehash.hashers.fusehash.fitted import Choices, Fitted, RowMaps
+from fusehash.hashers.fusehash.floats import factors_of, fit_floats
 from fusehash.hashers.fusehash.nested import check_nested
 from fusehash.hashers.fusehash.partial_fit import Incremental
 from fusehash.hashers.fusehash.tuning import training_fusion_weights, tune, warn_if_uneven
+from fusehash.hashers.quantizers.joint import scales_of
 from fusehash.numerics.anchors import FUSIONS
-from fusehash.numerics.arrays import convert, host, is_foreign
+from fusehash.numerics.arrays import convert, host, is_foreign, to_dense
 from fusehash.numerics.features import MAPS
 from fusehash.parameters import Progress, Rule, auto, choice, integer, is_auto, optional, real, rng_for, sequence
 from fusehash.streams import passes_over
@@ -34,6 +36,11 @@ class FuseHash(Incremental):
     ----------
     n_bits : int, default 64
         Code length, a multiple of 8.
+    target : {"pairs", "floats"}
+        What codes are for: to find the partner of an item (learned from pairs), or to keep the cosine ranking of joint
+        embeddings, such as those of CLIP, in fewer bytes. "floats" uses no pairs, takes views of one width, and needs
+        float queries and the two numbers per item that ``encode(..., with_factors=True)`` returns to be at its best;
+        of the parameters below, it uses `rank` (here "auto" tries several), `missing` and the general ones.
     n_anchors : int or "auto"
         Anchors of the graph; "auto" is 500 to 1,500 by the number of rows, and never more than half of the rows.
     n_neighbors : int or "auto"
@@ -117,6 +124,7 @@ class FuseHash(Incremental):
     keeps_sparse: ClassVar[bool] = True
     REMOVED: ClassVar[dict[str, str]] = {"preset": "use AGSFH for the method of the paper"}
     PARAMETERS: ClassVar[dict[str, Rule]] = {
+        "target": choice("pairs", "floats"),
         "n_anchors": auto(integer(1)),
         "n_neighbors": auto(integer(1)),
         "feature_map": choice("auto", *MAPS),
@@ -140,6 +148,7 @@ class FuseHash(Incremental):
         self,
         *,
         n_bits: int = 64,
+        target: str = "pairs",
         n_anchors: int | str = "auto",
         n_neighbors: int | str = "auto",
         feature_map: str = "auto",
@@ -164,6 +173,7 @@ class FuseHash(Incremental):
         callback: Progress | None = None,
     ) -> None:
         self.n_bits = n_bits
+        self.target = target
         self.n_anchors = n_anchors
         self.n_neighbors = n_neighbors
         self.feature_map = feature_map
@@ -189,12 +199,17 @@ class FuseHash(Incremental):
 
     def _check_params(self) -> None:
         check_nested(type(self).__name__, self.nested, self.n_bits)
+        if self.target == "floats" and self.nested is not None:
+            raise ParameterError(type(self).__name__, "nested", 'None for target="floats"', self.nested)
 
     @property
     def _allows_missing(self) -> bool:
         return self.missing == "allow"
 
     def _fit(self, views: PairedViews, labels: Any) -> None:
+        if self.target == "floats":
+            self._fit_floats(views.on_host())
+            return
         data, seed, dtype = self._passes(views), self._seed, self.dtype or "float32"
         n_anchors, n_neighbors, n_kernel_anchors = self._anchor_numbers(data.n_rows)
         start, free = self._start(len(data.names))
@@ -223,6 +238,25 @@ class FuseHash(Incremental):
         self.tuning_ = {**tuning, "fusion_weights": fitted.fusion_weights}
         self.eigenvalues_ = host(eigenvalues)
         self.settings_ = {"n_anchors": n_anchors, "n_neighbors": n_neighbors, "rank": len(eigenvalues)}
+
+    def _fit_floats(self, views: PairedViews) -> None:
+        rank = None if is_auto(self.rank) else int(self.rank)
+        self._report(0, 2, "directions and their number")
+        self.fitted_, self.tuning_, self.eigenvalues_ = fit_floats(
+            views, self.n_bits, rank, rng_for(self._seed, "floats")
+        )
+        self.settings_ = {"n_anchors": 0, "n_neighbors": 0, "rank": len(self.eigenvalues_)}
+        self._report(1, 2, "codes")
+        self.codes_ = self._codes_of(views)
+
+    def _factors_block(self, block: Any, projections: Floats, view: str) -> Floats:
+        """target="floats": scale and offset; "pairs": the scale that makes the estimate of a cosine unbiased, and 0."""
+        if self.target == "floats":
+            rank = self.settings_["rank"]
+            return factors_of(self.fitted_, to_dense(block), projections, self.n_bits, rank, view)
+        P = projections[:, : self.n_bits]
+        lengths = np.sqrt(np.einsum("ij,ij->i", P, P))
+        return np.stack([scales_of(lengths, P), np.zeros(len(P))], axis=1)
 
     def _anchor_numbers(self, n_rows: int) -> tuple[int, int, int]:
         """Anchors and neighbors of the graph, anchors of the features; "auto" is what docs/study.md found best."""

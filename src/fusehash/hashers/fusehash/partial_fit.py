@@ -152,6 +152,10 @@ class Incremental(CrossModalHasher):
         return self
 
     def _check_can_continue(self, method: str) -> None:
+        if getattr(self, "target", "pairs") != "pairs":
+            raise DataError(
+                f'{method} continues models of target="pairs". This one has target={self.target!r}; use fit.'
+            )
         if hasattr(self, "uncut_bits_"):
             raise DataError(f"{method} needs the whole model. Got one that was cut to {self.n_bits} bits.")
         if hasattr(self, "sums_") and (learned := self.fitted_.code_map.on_features.shape[1]) != self.n_bits:

@@ -49,7 +49,7 @@ def mark_closer(
     All arguments are integers. `codes`, `queries` (a tuple) and `marks` (a tuple) are addresses; `limits` is a tuple.
     Of `word`, a tuple of zeros, only the type is used: as many as a code has words, of the type of a word. `start` is
     below `stop`, both multiples of the lanes; memory past the last code must be readable. With `stride` None the codes
-    are in rows; then nothing is marked unless the number of words per code is a power of two.
+    are in rows; then nothing is marked unless the number of words per code is a power of two, at most the lanes.
 
     Writes pairs of 64-bit integers at `marks[q]`: a mask, and the number of the code of its lowest bit. Returns the
     number of pairs per query.
@@ -62,7 +62,7 @@ def mark_closer(
     signature = types.UniTuple(types.intp, n_queries)(codes, stride, start, stop, queries, limits, marks, word)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        if in_rows and n_words & (n_words - 1):
+        if in_rows and (n_words & (n_words - 1) or n_words > lanes):
             return context.get_constant_null(signature.return_type)
         codes, stride, start, stop, queries, limits, marks, _ = args
         lane, address, mask_type = ir.IntType(bits), codes.type, ir.IntType(64)
@@ -192,7 +192,7 @@ def _present(codes: Any, rows: Any, first: int, count: int, planes: Any, few: bo
     """
     n_words, chunk = planes.shape
     size = planes.itemsize
-    may_stay = n_words == 1 or (few and n_words & (n_words - 1) == 0)
+    may_stay = n_words == 1 or (few and n_words & (n_words - 1) == 0 and n_words <= _lanes(size))
     if may_stay and codes.itemsize == size and len(rows) == 0 and count == chunk:
         return np.intp(codes.ctypes.data) + first * n_words * size, n_words * size, size, count
     _lay_out(codes, rows, first, count, planes)

@@ -16,6 +16,7 @@ import math
 import weakref
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -23,11 +24,12 @@ import numpy as np
 
 from fusehash.bits import Codes
 from fusehash.forks import new_lock
+from fusehash.search.engines.multi_index import kept
 from fusehash.search.engines.multi_index.look_up import look_up
 from fusehash.search.engines.multi_index.segments import Segments, shape
 from fusehash.search.engines.numpy import SHIFT, split
 from fusehash.search.engines.scan import Scan, blocks, run, workers
-from fusehash.search.rows import NO_IDS, Allowed, Changes, CodeRows, InRange, Ints, Nearest, Threads
+from fusehash.search.rows import NO_IDS, Allowed, Changes, CodeRows, Ids, InRange, Ints, Nearest, Threads
 
 _BUILD = 1e-7  # seconds per code and table, about
 _SAMPLE = 16  # queries on which "auto" compares tables and scan
@@ -55,6 +57,7 @@ class MultiIndex(Scan):
         self._scan_seconds = 0.0
         self._faster: dict[str, bool] = {}
         self._measured_at = 0
+        self._kept: tuple[int, ...] | None = None  # the tables that are in a file
         self._given_up = 0
 
     def search(self, rows: CodeRows, queries: Codes, k: int, allowed: Allowed, threads: Threads) -> Nearest:
@@ -95,6 +98,31 @@ class MultiIndex(Scan):
         n_bytes = 0 if tables is None else tables.nbytes
         segments = [] if tables is None else [len(part) for part in tables.parts]
         return {"table_bytes": n_bytes, "segments": segments, "chosen": chosen, "given_up": self._given_up}
+
+    def keep(self, index: Path, rows: CodeRows, blocks: Ints) -> None:
+        """Write the tables, if there are any, next to an index file whose blocks hold these rows."""
+        with self._lock:
+            if self._tables is None or self._is_earlier(rows) or not self._follows(rows):
+                return
+            if self._kept is None or self._kept != tuple(map(id, (part.entries for part in self._tables.parts))):
+                kept.write(index, self._tables.parts, self._loose_ids, blocks)
+
+    def resume(self, index: Path, rows: CodeRows, changed_since: Callable[[Ints], Ids]) -> None:
+        """Take up the tables next to an index file; `changed_since(blocks)` are the ids outside of those blocks."""
+        if not kept.path_of(index).is_file():
+            return
+        parts, loose_ids, blocks = kept.read(index, rows.codes.shape[1] * 8)
+        with self._lock:
+            tables = Segments(parts, NO_IDS, rows.codes[:0]).after(rows, loose_ids, np.unique(changed_since(blocks)))
+            self._adopt(rows, tables)
+            self._loose_ids = rows.ids_at(tables.loose)
+            self._kept = tuple(id(part.entries) for part in tables.parts)
+
+    def _adopt(self, rows: CodeRows, tables: Segments) -> None:
+        """Follow these rows from now on."""
+        rows.changes, rows.n_changes = Changes(), 0
+        self._rows, self._changes, self._n_changes = weakref.ref(rows), rows.changes, 0
+        self._tables, self._loose_ids, self._measured_at, self._kept = tables, NO_IDS, len(rows), None
 
     def _looked_up(
         self, tables: Segments, rows: CodeRows, queries: Codes, k: int, radius: int | None, threads: Threads
@@ -161,9 +189,7 @@ class MultiIndex(Scan):
             if self._tables is not None and not self._follows(rows):
                 self._tables, self._faster, self._scan_seconds = None, {}, 0.0
             if self._tables is None and (self._always or self._scan_seconds > _BUILD * len(rows) * _tables_for(rows)):
-                rows.changes, rows.n_changes = Changes(), 0
-                self._rows, self._changes, self._n_changes = weakref.ref(rows), rows.changes, 0
-                self._tables, self._loose_ids, self._measured_at = Segments.of(rows), NO_IDS, len(rows)
+                self._adopt(rows, Segments.of(rows))
             return self._tables
 
     def _is_earlier(self, rows: CodeRows) -> bool:

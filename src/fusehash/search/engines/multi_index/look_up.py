@@ -4,6 +4,9 @@ Step r of a query looks up, in table r % m, every substring at distance r // m f
 distance r or less has been met. The step in which a code is met first follows from the code alone, so that a code which
 is met again is recognized without a list of what was seen.
 
+The nearest k are looked for within a small distance, then, if there are fewer, again within a larger one. So the
+fingerprints dismiss nearly all entries of codes that are far away.
+
 A step is done in four stages, each of which asks the memory for what the next one reads: the starts of its buckets,
 their entries, the codes of entries whose fingerprints are near, and then their distances.
 """
@@ -229,44 +232,56 @@ def look_up(codes: Any, ids: Any, first_id: int, queries: Any, segments: Any, gi
     out, used = np.empty(max(256, len(queries) * k), np.int64), 0
     histogram = np.empty(n_bits + 1, np.int64)
     buckets = np.empty((_BUCKETS, 2), np.int64)
+    n_tables = np.int64(1)
+    for s in range(len(segments)):
+        n_tables = max(n_tables, segments[s, N_TABLES])
     for q in range(len(queries)):
         cost, n_keys, limit = 0, 0, reach
         done: Any = False
-        histogram[:] = 0
-        for i in range(offsets[q], offsets[q + 1]):
-            if n_keys == len(keys):
-                keys = np.concatenate((keys, np.empty(len(keys), np.int64)))
-            keys[n_keys] = given_keys[i]
-            histogram[keys[n_keys] >> np.int64(SHIFT)] += 1
-            n_keys += 1
-        for r in range(reach + 1):
-            for s in range(len(segments)):
-                segment = segments[s]
-                spent, near, n_near = _step(r, codes, n_bits, ids, first_id, queries, q, segment, limit, buckets, near)
-                cost += spent
-                for i in range(n_near):
-                    row, d = near[i], np.int64(0)
-                    for w in range(queries.shape[1]):
-                        d += np.int64(bit_count(_word(codes, row, w) ^ queries[q, w]))
-                    if d > limit:
-                        continue
-                    if _first_step(codes, row, queries, q, n_bits, segment[N_TABLES], segment[WIDTH]) != r:
-                        continue
-                    if n_keys == len(keys):
-                        keys = np.concatenate((keys, np.empty(len(keys), np.int64)))
-                    keys[n_keys] = d << np.int64(SHIFT) | row
-                    n_keys += 1
-                    histogram[d] += 1
-            done = r == reach and k == 0
-            if k:  # a code farther than the k-th so far cannot enter the result
-                total: Any = 0
-                for distance in range(limit + 1):
-                    total += histogram[distance]
-                    if total >= k:
-                        limit, done = distance, distance <= r
-                        break
-            if done or cost > budget:
+        # The nearest k are looked for within a small distance first: fewer entries are near enough to be compared.
+        last = min(reach, 2 * n_tables - 1) if k else reach
+        while True:
+            n_keys, limit = 0, last
+            histogram[:] = 0
+            for i in range(offsets[q], offsets[q + 1]):
+                if n_keys == len(keys):
+                    keys = np.concatenate((keys, np.empty(len(keys), np.int64)))
+                keys[n_keys] = given_keys[i]
+                histogram[keys[n_keys] >> np.int64(SHIFT)] += 1
+                n_keys += 1
+            for r in range(last + 1):
+                for s in range(len(segments)):
+                    segment = segments[s]
+                    spent, near, n_near = _step(
+                        r, codes, n_bits, ids, first_id, queries, q, segment, limit, buckets, near
+                    )
+                    cost += spent
+                    for i in range(n_near):
+                        row, d = near[i], np.int64(0)
+                        for w in range(queries.shape[1]):
+                            d += np.int64(bit_count(_word(codes, row, w) ^ queries[q, w]))
+                        if d > limit:
+                            continue
+                        if _first_step(codes, row, queries, q, n_bits, segment[N_TABLES], segment[WIDTH]) != r:
+                            continue
+                        if n_keys == len(keys):
+                            keys = np.concatenate((keys, np.empty(len(keys), np.int64)))
+                        keys[n_keys] = d << np.int64(SHIFT) | row
+                        n_keys += 1
+                        histogram[d] += 1
+                done = r == reach and k == 0
+                if k:  # a code farther than the k-th so far cannot enter the result
+                    total: Any = 0
+                    for distance in range(limit + 1):
+                        total += histogram[distance]
+                        if total >= k:
+                            limit, done = distance, distance <= r
+                            break
+                if done or cost > budget:
+                    break
+            if done or cost > budget or last >= reach:
                 break
+            last = min(reach, last + n_tables)
         counts[q] = _GIVEN_UP
         if done:
             kept = 0

@@ -5,8 +5,9 @@ results as scan.py. Distances come from one matrix product. With codes c and que
 
     d(q, c) - K / 2 = -<q, c> / 2,
 
-an integer of at most 512 for K <= 1024, hence exact in half precision, which accelerators multiply fastest. select.py
-takes the nearest k out of that matrix. Queries and codes are cut into blocks, so that memory stays bounded.
+an integer of at most 512 for K <= 1024, hence exact in half precision, which accelerators multiply fastest. Longer
+codes take single precision, in which partial sums are exact too. select.py takes the nearest k out of that matrix.
+Queries and codes are cut into blocks, so that memory stays bounded.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ logger = logging.getLogger(__name__)
 _CELLS = {True: 1 << 29, False: 1 << 24}  # distances in memory at a time: on an accelerator, and on a processor
 _BITS = {True: 1 << 30, False: 1 << 26}  # bits unpacked at a time, and kept unpacked if all codes have no more
 _ROUND = 64  # rows of a product come in multiples of this: unaligned ones are several times slower
+_HALF_BITS = 1024  # codes up to this length are multiplied in half precision
 _FEW = 64  # queries below which codes are cut into blocks before queries are
 _fused_fails = False  # reported once; from then on products answer
 
@@ -255,7 +257,7 @@ def _blocks(
 def _signs(codes: Any, multiple: int = 1) -> Any:
     """Codes as rows of -1 and +1, and rows of zeros up to a multiple, in a type whose products are exact and fast."""
     xp = namespace(codes)
-    half = is_accelerated(codes) and hasattr(xp, "float16")
+    half = is_accelerated(codes) and hasattr(xp, "float16") and 8 * codes.shape[1] <= _HALF_BITS
     table = cast(to_device_of(byte_signs(), codes), "float16" if half else "float32")
     values = xp.reshape(cast(codes, "int32"), (-1,))
     signs = xp.reshape(xp.take(table, values, axis=0), (codes.shape[0], 8 * codes.shape[1]))

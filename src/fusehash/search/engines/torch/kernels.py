@@ -10,7 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-FAR = tl.constexpr(2047)
+FAR = tl.constexpr(8192)
 
 
 @triton.jit

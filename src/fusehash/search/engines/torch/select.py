@@ -27,13 +27,13 @@ from fusehash.extras import is_installed
 from fusehash.numerics.arrays import cast, namespace
 
 LEAF = 4096  # columns up to which a row is selected from directly
-_FAR = 2047  # greater than any distance less half the bits, and exact in half precision
+_FAR = 8192  # greater than any distance, and exact in half precision
 _GROUP_SIZES = (32, 128)  # codes per group of the fused search, at least and at most: what tiles in registers can take
 _MANY = 16  # queries from which on the fused search uses tensor cores
 
 
 class Held:
-    """A matrix in memory, of integers of at most 2046 in any type."""
+    """A matrix in memory, of integers of at most 4096 in any type."""
 
     def __init__(self, values: Any) -> None:
         self.values = values

@@ -1,0 +1,13 @@
+"""Codes to and from other libraries and databases, one file per format.
+
+Others pack the first bit of a code into the highest bit of a byte, as NumPy does by default: "big". fusehash
+packs it into the lowest: "little". Files are written in the order that their readers expect, "big" unless you say
+otherwise, and converted when they are read. Formats that can say which order they have do so.
+"""
+
+from __future__ import annotations
+
+from fusehash.search.exchange.codes import ORDERS, looks_reversed
+from fusehash.search.exchange.formats import FORMATS, export_codes, format_of, import_codes
+
+__all__ = ["FORMATS", "ORDERS", "export_codes", "format_of", "import_codes", "looks_reversed"]

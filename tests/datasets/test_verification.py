@@ -1,0 +1,121 @@
+"""`fusehash data verify`: variants by shape, faults by content, and one variant bit by bit."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from fusehash.cli import app
+from fusehash.datasets.verification import VARIANTS, verify
+from fusehash.errors import DataError
+
+RNG = np.random.default_rng(0)
+
+
+def save(path, **changes):
+    """A file with the shapes of Wiki."""
+    content = {
+        "image": RNG.random((2866, 128)), "text": RNG.random((2866, 10)), "labels": np.arange(2866) % 10,
+        "train_idx": np.arange(2173), "test_idx": np.arange(2173, 2866),
+    }  # fmt: skip
+    np.savez(path, **{name: value for name, value in (content | changes).items() if value is not None})
+    return path
+
+
+def wrong(path):
+    return [remark.sentence for remark in verify(path).remarks if not remark.good]
+
+
+def test_the_real_file_is_known_bit_by_bit(data_file, tmp_path):
+    file = data_file("wiki.npz")
+    found = verify(file)
+    assert found.good
+    assert found.exact
+    assert found.variant is VARIANTS[0]
+    with np.load(file) as content:
+        order = RNG.permutation(2866)
+        parts = {name: content[name][order] for name in ("image", "text", "labels")}
+        np.savez(tmp_path / "shuffled.npz", **parts)  # the rows in another order, and no split
+        changed = content["image"].copy()
+        changed[5, 5] += 1e-9
+        np.savez(tmp_path / "changed.npz", image=changed, text=content["text"], labels=content["labels"])
+    assert verify(tmp_path / "shuffled.npz").good
+    assert wrong(tmp_path / "changed.npz") == [
+        "Its values differ from those of the copies that were compared; numbers may not be comparable."
+    ]
+
+
+def test_the_right_shapes_with_other_values_are_told_apart(tmp_path):
+    assert len(wrong(save(tmp_path / "a.npz"))) == 1
+    found = verify(tmp_path / "a.npz")
+    assert (found.exact, found.variant.rows) == (True, 2866)
+
+
+def test_a_file_that_lacks_something_is_compared_with_what_it_is_closest_to(tmp_path):
+    sentences = wrong(save(tmp_path / "a.npz", text=RNG.random((2866, 11))))
+    assert "It has 11 features of 'text'; the variant has 10." in sentences
+    assert not verify(tmp_path / "a.npz").exact
+
+
+@pytest.mark.parametrize(
+    ("shape", "title"),
+    [
+        ((16738, 150, 500, 24), "frequent tags"),
+        ((20015, 150, 500, 24), "500 components"),
+        ((500, 150, 500, 24), "500 comp"),
+    ],
+)
+def test_variants_of_one_benchmark_differ_by_their_shapes(tmp_path, shape, title):
+    n, image, text, labels = shape
+    ones = np.ones((n, 1), np.uint8)
+    np.savez_compressed(
+        tmp_path / "m.npz", image=np.broadcast_to(ones, (n, image)), text=np.broadcast_to(ones, (n, text)),
+        labels=np.broadcast_to(ones, (n, labels)),
+    )  # fmt: skip
+    found = verify(tmp_path / "m.npz")
+    assert title in found.variant.title
+    assert found.exact == (n != 500)
+    assert any("repeat an earlier one" in sentence for sentence in wrong(tmp_path / "m.npz"))
+
+
+def test_faults_of_content_are_counted(tmp_path):
+    image = RNG.random((50, 4))
+    image[3] = 0
+    image[7] = image[8]
+    text = RNG.random((50, 3))
+    text[7] = text[8]
+    labels = np.eye(50, dtype=int)[:, :5]
+    np.savez(
+        tmp_path / "a.npz", image=image, text=text, labels=labels, train_idx=np.arange(40), test_idx=np.arange(30, 50)
+    )
+    assert wrong(tmp_path / "a.npz") == [
+        "1 rows of 'image' are all zeros.",
+        "45 rows have no label; no query finds them.",
+        "1 pairs repeat an earlier one in all views.",
+        "10 queries are also training pairs.",
+    ]
+    assert verify(tmp_path / "a.npz").variant is None
+
+
+def test_the_command(tmp_path):
+    save(tmp_path / "a.npz")
+    done = CliRunner().invoke(app, ["data", "verify", str(tmp_path / "a.npz")], env={"COLUMNS": "300"})
+    assert done.exit_code == 1
+    assert "This is: Wiki, 128 SIFT words" in done.stdout
+    assert "ok    Its split: 2,173 training pairs and 693 queries." in done.stdout
+    done = CliRunner().invoke(app, ["data", "verify", str(tmp_path / "a.npz"), "--json"])
+    assert json.loads(done.stdout)["variant"]["rows"] == 2866
+    np.savez(tmp_path / "b.npz", image=RNG.random((9, 2)), text=RNG.random((9, 2)), labels=np.arange(9) % 3)
+    assert CliRunner().invoke(app, ["data", "verify", str(tmp_path / "b.npz")]).exit_code == 0
+
+
+def test_what_is_no_file_of_a_benchmark_is_one_sentence(tmp_path):
+    (tmp_path / "a.npz").write_bytes(b"PK nothing")
+    with pytest.raises(DataError):
+        verify(tmp_path / "a.npz")
+    np.savez(tmp_path / "b.npz", x=np.ones(3))
+    with pytest.raises(DataError, match="must hold the arrays"):
+        verify(tmp_path / "b.npz")
