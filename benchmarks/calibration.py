@@ -3,8 +3,8 @@
     python benchmarks/calibration.py PHOTOS --out benchmarks/results/calibration-DATE.json --plot reliability.png
 
 For each of five splits, half of the photos keep their captions. Queries are one and two words of the hidden captions.
-Of the first 100 results, for those without a caption, the confidence is compared with the share of the words that the hidden
-caption has. A control gives every result the mean share of the other splits.
+Of the first 100 results, for those without a caption, the confidence is compared with the share of the words that the
+hidden caption has. A control gives every result the mean share of the other splits.
 """
 
 from __future__ import annotations
