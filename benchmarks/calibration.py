@@ -3,8 +3,8 @@
     python benchmarks/calibration.py PHOTOS --out benchmarks/results/calibration-DATE.json --plot reliability.png
 
 For each of five splits, half of the photos keep their captions. Queries are one and two words of the hidden captions.
-For the first 20 results without a caption, the confidence is compared with the share of the words that the hidden
-caption has. A control gives every result the mean share of the other splits.
+Of the first 100 results, for those without a caption, the confidence is compared with the share of the words that the
+hidden caption has. A control gives every result the mean share of the other splits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fusehash.collection import Collection, read_folder
 from fusehash.collection.queries.calibration import asked_words, has_word, queries_from
 from fusehash.collection.queries.words import Words
 
-SEEDS, K, BINS = 5, 20, 10
+SEEDS, K, BINS = 5, 100, 10
 
 
 def results_of(collection: Collection, hidden: dict[int, str], n_queries: int) -> np.ndarray:
@@ -35,7 +35,7 @@ def results_of(collection: Collection, hidden: dict[int, str], n_queries: int) -
     rows = []
     for query in queries_from([hidden[id] for id in chosen], [str(id) for id in chosen]):
         text = " ".join(query)
-        for hit in collection.search(text, k=5 * K):
+        for hit in collection.search(text, k=K):
             if hit.item.text is None and hit.confidence is not None:
                 right = has_word(words, asked_words(text), np.array([hit.id])).mean()
                 rows.append((hit.confidence, right))
@@ -98,7 +98,7 @@ def main() -> None:
     for number, run in enumerate(runs):
         mean = np.concatenate([rows[:, 1] for i, rows in enumerate(rows_of) if i != number]).mean()
         run["brier_of_the_mean"] = round(float(((rows_of[number][:, 1] - mean) ** 2).mean()), 4)
-    options.out.write_text(json.dumps({"k": 5 * K, "runs": runs}, indent=1) + "\n")
+    options.out.write_text(json.dumps({"k": K, "runs": runs}, indent=1) + "\n")
     if options.plot:
         draw(runs, options.plot)
 

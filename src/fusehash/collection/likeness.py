@@ -12,7 +12,6 @@ from io import BytesIO
 
 import numpy as np
 
-from fusehash.encoders.reading import known_formats
 from fusehash.extras import require
 from fusehash.views import Floats
 
@@ -40,8 +39,10 @@ class Looks:
 
 
 def _gray(content: bytes) -> Floats | None:
+    from fusehash.encoders import reading
+
     image_module = require("PIL.Image", "Comparing pictures")
-    with image_module.open(BytesIO(content), formats=known_formats()) as image:
+    with image_module.open(BytesIO(content), formats=reading.known_formats()) as image:
         small = image.convert("L").resize((SIDE, SIDE), image_module.Resampling.BOX)
     values = np.asarray(small, np.float64).ravel()
     values = values - values.mean()

@@ -16,7 +16,6 @@ from typing import BinaryIO
 
 from fusehash import trust
 from fusehash.collection.items import MAX_BYTES, CollectionError
-from fusehash.encoders.reading import known_formats
 from fusehash.errors import FusehashError
 from fusehash.extras import require
 from fusehash.forks import new_lock
@@ -87,11 +86,13 @@ class Originals:
 
 def exif_of(original: Original) -> dict[str, str]:
     """What the camera wrote into a picture, without the place; nothing if it is damaged."""
+    from fusehash.encoders import reading
+
     image_module = require("PIL.Image", "Reading pictures")
     values: dict[str, str] = {}
     with suppress(Exception):  # decoders of damaged files raise nearly anything
         original.file.seek(0)
-        with image_module.open(original.file, formats=known_formats()) as image:
+        with image_module.open(original.file, formats=reading.known_formats()) as image:
             tags = image.getexif()
             every = {**dict(tags), **dict(tags.get_ifd(EXIF_FOLDER))}
         for tag, name in EXIF_TAGS.items():
@@ -118,10 +119,12 @@ def _has(file: BinaryIO, content: bytes) -> bool:
 
 def _media_type(file: BinaryIO) -> str:
     """The type of a picture by its content, "" if it is none."""
+    from fusehash.encoders import reading
+
     image_module = require("PIL.Image", "Reading pictures")
     file.seek(0)
     try:
-        with image_module.open(file, formats=known_formats()) as image:
+        with image_module.open(file, formats=reading.known_formats()) as image:
             return str(image_module.MIME.get("JPEG" if image.format == "MPO" else image.format, ""))
     except Exception:  # decoders of damaged files raise nearly anything
         return ""

@@ -73,6 +73,7 @@ export async function open(id) {
 
 function draw(item, hit, details) {
   const box = $("box"), list = state.list(), place = list.findIndex((each) => each.item.id === item.id), had = box.querySelector("img.full");
+  const wasOpen = had?.dataset.id === String(item.id) && box.querySelector(".why")?.open;
   const focused = box.contains(document.activeElement) ? document.activeElement.dataset.key : null;
   const top = make("div", { className: "ruler" },
     make("span", { className: "note" }, place < 0 ? "" : `${place + 1} of ${list.length} shown`),
@@ -84,6 +85,7 @@ function draw(item, hit, details) {
   const side = make("div", { className: "side" }, ...facts(item, hit, details));
   box.setAttribute("aria-label", shortened(nameOf(item), 100));
   box.replaceChildren(top, stage, side);
+  if (wasOpen && side.querySelector(".why")) side.querySelector(".why").open = true;
   (box.querySelector(`[data-key="${focused}"]:not(:disabled)`) ?? box.querySelector("[data-key=close]")).focus();
 }
 
@@ -131,7 +133,7 @@ function facts(item, hit, details) {
     select, item.image ? make("a", { className: "plain", href: item.image, target: "_blank", rel: "noopener" }, "Open original") : null));
   if (hit && answer?.hits) parts.push(why(hit, answer));
   const rows = [];
-  if (item.width) rows.push(["Size", `${item.width} × ${item.height}${details?.bytes ? `, ${(details.bytes / 1e6).toFixed(1)} MB` : ""}`]);
+  if (item.width) rows.push(["Size", `${item.width} × ${item.height}${details?.bytes ? `, ${details.bytes < 1e5 ? `${Math.ceil(details.bytes / 1e3)} kB` : `${(details.bytes / 1e6).toFixed(1)} MB`}` : ""}`]);
   if (item.day) rows.push(["Date", item.day]);
   for (const row of Object.entries(details?.exif ?? {})) rows.push(row);
   if (rows.length) parts.push(make("dl", { className: "exif" }, ...rows.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)])));
