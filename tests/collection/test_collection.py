@@ -227,7 +227,7 @@ def test_overviews(small):
     "settings",
     [
         {"n_bits": 12},
-        {"n_bits": 2048},
+        {"n_bits": 8192},
         {"image_encoder": "tfidf"},
         {"image_encoder": "none"},
         {"random_state": -1},

@@ -47,10 +47,10 @@ def searching(context: Context) -> APIRouter:
         like: list[Id] = like_query,
         unlike: list[Id] = unlike_query,
         code: str | None = Query(
-            None, pattern="^([0-9a-fA-F]{2}){1,128}$", description="A code of this collection in hexadecimal."
+            None, pattern="^([0-9a-fA-F]{2}){1,512}$", description="A code of this collection in hexadecimal."
         ),
         picture: str | None = Query(
-            None, pattern="^[A-Za-z0-9_-]{4,4000}$", description="The images of an earlier search, from its answer."
+            None, pattern="^[A-Za-z0-9_-]{4,11000}$", description="The images of an earlier search, from its answer."
         ),
         generation: int | None = Query(
             None, ge=1, le=MAX_ID, description="The generation of the code; an error if another one is current."
