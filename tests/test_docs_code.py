@@ -22,6 +22,7 @@ FOLLOWED = {"adding-a-dataset.md", "adding-a-method.md", "adding-an-engine.md", 
 PAGES = {path.name: path for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]}
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 WITH_CODE = [name for name, path in PAGES.items() if name not in FOLLOWED and BLOCK.search(path.read_text("utf-8"))]
+NEEDS = {"deep.md": "torch"}
 SLOW = {"README.md", "evaluation.md"}
 
 
@@ -43,6 +44,7 @@ def photos() -> None:
         Image.new("RGB", (48, 48), color).save(f"photos/{i}.png")
         lines.append(f"{i}.png,kids playing with a {color} ball number {i}")
     Path("captions.csv").write_text("\n".join(lines), encoding="utf-8")
+    Path("query.png").write_bytes(Path("photos/0.png").read_bytes())
 
 
 def stored_views() -> None:
@@ -82,7 +84,9 @@ HAVE = {
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in WITH_CODE])
-def test_the_code_of_a_page_runs(name, tmp_path, monkeypatch, capsys):
+def test_the_code_of_a_page_runs(name, tmp_path, monkeypatch, capsys, optional):
+    if name in NEEDS:
+        optional(NEEDS[name])
     monkeypatch.chdir(tmp_path)
     namespace = {"__name__": "__main__", **HAVE.get(name, dict)()}
     for number, block in enumerate(BLOCK.findall(PAGES[name].read_text(encoding="utf-8")), 1):

@@ -24,7 +24,7 @@ from fusehash.numerics.arrays import host
 from fusehash.parameters import integer
 from fusehash.search import HammingIndex
 from fusehash.search.rows import Ids
-from fusehash.trust import open_file, sha256_of
+from fusehash.trust import open_file, parse_json, sha256_of
 
 _MODEL, _INDEX, _SETTINGS = "model.safetensors", "codes.db", "retriever.json"
 _FORMAT, _VERSION = "fusehash-retriever", 1
@@ -138,7 +138,7 @@ class Retriever:
         with open_file(folder / _SETTINGS, str(folder / _SETTINGS), RetrieverError, follow_links=False) as file:
             text = file.read(_MAX_SETTINGS)
         try:
-            content = json.loads(text)
+            content = parse_json(text, str(folder / _SETTINGS), RetrieverError)
             format, version, digest = content["format"], content["version"], content["model"]
         except (ValueError, KeyError, TypeError) as error:
             raise RetrieverError(f"{folder / _SETTINGS} must describe a retriever. It is damaged.") from error

@@ -21,7 +21,7 @@ from PIL import Image
 import fusehash
 from fusehash import encoders as real
 from fusehash import hashers
-from fusehash.encoders.reading import ImageError
+from fusehash.encoders.reading import ImageError, known_formats
 from fusehash.errors import DataError, ParameterError
 from untuned import UNTUNED
 
@@ -151,7 +151,7 @@ def install() -> None:
     package, reading = ModuleType("fusehash.encoders"), ModuleType("fusehash.encoders.reading")
     for function in (make, save, load, default, parse, advice):
         setattr(package, function.__name__, function)
-    for member in (open_image, thumbnail, ImageError):
+    for member in (open_image, thumbnail, known_formats, ImageError):
         setattr(reading, member.__name__, member)
     package.reading = reading  # type: ignore[attr-defined]
     sys.modules["fusehash.encoders"], sys.modules["fusehash.encoders.reading"] = package, reading

@@ -462,6 +462,19 @@ def _without_locks(path: Path) -> None:
             file.unlink()
 
 
+@kind("retriever", "r.retriever", 2)
+def _retriever(folder: Path) -> Iterator[None]:
+    from fusehash import Retriever, hashers
+
+    path = folder / "r.retriever"
+    X = np.random.default_rng(0).standard_normal((30, 6)).astype(np.float32)
+    model = hashers.make("random", n_bits=16, random_state=0).fit({"image": X, "text": X})
+    with Retriever.create(path, model, vectors="int8", dim=6) as retriever:
+        retriever.add(X, view="image")
+    _without_locks(path)
+    yield
+
+
 @kind("results", "results", 3)
 def _results(folder: Path) -> Iterator[None]:
     from fusehash.experiments.store import DatasetRecord, ResultStore, RunRecord, RunSettings, now, versions

@@ -198,6 +198,16 @@ def use_index(path: Path, rng: Random) -> None:
             index.get(ids[0])
 
 
+@uses("retriever")
+def use_retriever(path: Path, rng: Random) -> None:
+    from fusehash import Retriever
+
+    with Retriever.open(path, engine="numpy", timeout=1.0) as retriever:
+        retriever.search(np.ones((1, 6), np.float32), k=2, view="text", candidates=5)
+        if writes(rng):
+            retriever.add(np.ones((1, 6), np.float32), view="image", ids=[1000])
+
+
 @uses("collection")
 def use_collection(path: Path, rng: Random) -> None:
     from fusehash.collection import Collection, NewItem

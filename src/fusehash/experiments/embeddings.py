@@ -114,7 +114,7 @@ def read_rows(file: Path) -> list[Row]:
     with trust.open_file(file, f"The file {file}") as stream:
         text = stream.read(MAX_LINES_BYTES)
     try:
-        rows = [json.loads(line) for line in text.decode().splitlines()]
+        rows = [trust.parse_json(line, f"The file {file}") for line in text.decode().splitlines()]
         if not all(
             isinstance(row, dict) and {"key", "label", "n_bits", "seed", "scores"} <= row.keys() for row in rows
         ):

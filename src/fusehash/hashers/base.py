@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from contextlib import AbstractContextManager, ExitStack
 from copy import copy
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -32,6 +33,12 @@ LEARNED_BY_ALL = ("codes_", "n_features_", "n_samples_", "view_names_")
 MAX_SPARSE_WIDTH = 2**31 - 1
 # A bit whose mean over the training rows is beyond this is as good as constant, where there are so many rows.
 COLLAPSED, COLLAPSE_ROWS = 0.95, 100
+
+
+def _progress(title: str) -> AbstractContextManager[Progress]:
+    from fusehash.console import progress
+
+    return progress(title)
 
 
 class CrossModalHasher(RowEncoder):
@@ -136,18 +143,6 @@ class CrossModalHasher(RowEncoder):
         ParameterError, DataError
             If a parameter, the views or the labels cannot be used. The model stays as it was before the call.
         """
-        if not verbose:
-            return self._fit_checked(views, y)
-        from fusehash.console import progress
-
-        try:
-            with progress(type(self).__name__) as self._bar:
-                return self._fit_checked(views, y)
-        finally:
-            self.__dict__.pop("_bar", None)
-
-    def _fit_checked(self, views: ViewsLike, y: Any) -> CrossModalHasher:
-        """`fit` without a progress bar."""
         parameters.check(type(self).__name__, self.parameter_rules(), self.get_params(deep=False))
         if getattr(self, "device", None) is not None:
             check_device(str(self.device))
@@ -170,7 +165,12 @@ class CrossModalHasher(RowEncoder):
         self._forget_device_copies()
         before = self._take_learned()
         try:
-            with one_blas_thread():  # blocks run in parallel instead, and codes do not depend on the number of threads
+            with ExitStack() as stack:
+                if verbose:
+                    self._bar = stack.enter_context(_progress(type(self).__name__))
+                    stack.callback(self.__dict__.pop, "_bar", None)
+                # Blocks run in parallel instead, and codes do not depend on the number of threads.
+                stack.enter_context(one_blas_thread())
                 self._fit(paired, labels)
         except BaseException as error:  # also Ctrl-C: the model stays what it was
             self._take_learned()
