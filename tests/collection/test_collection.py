@@ -240,6 +240,18 @@ def test_wrong_settings_leave_nothing(tmp_path, fakes, settings):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_build_shows_its_progress_if_asked(tmp_path, fakes, capsys, monkeypatch):
+    from fusehash import console
+
+    monkeypatch.setattr(console, "SECONDS_BETWEEN_LINES", 0.0)
+    texts = [NewItem(str(i), None, f"a text of {i % 5}") for i in range(20)]
+    with Collection.create(tmp_path / "c", n_bits=16) as collection:
+        collection.build(texts[:10])
+        assert capsys.readouterr().err == ""
+        collection.build(texts, verbose=True)
+        assert capsys.readouterr().err.startswith("build: ")
+
+
 def test_a_place_that_is_taken_or_empty(tmp_path, fakes):
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "file").touch()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from pathlib import Path
@@ -53,6 +54,21 @@ def test_from_a_folder_to_results(made, photos):
     assert len(answer("search", made, "--like", 1, "-k", 5)) == 5
     plain = answer("search", made, "a red thing", "-k", 24, "--no-rerank")
     assert [hit["distance"] for hit in plain] == sorted(hit["distance"] for hit in plain)
+
+
+def test_results_are_drawn_where_a_terminal_can_show_them(made, monkeypatch):
+    from fusehash.commands import collection as commands
+    from fusehash.console import DataConsole
+
+    look = {"force_terminal": True, "color_system": "truecolor", "no_color": False, "width": 100}
+    console = DataConsole(file=io.StringIO(), **look)
+    monkeypatch.setattr(commands, "stdout", lambda: console)
+    assert call("search", made, "a red thing", "-k", 3, "--pictures").exit_code == 0
+    assert console.file.getvalue().count("▀") > 3 * 16
+    plain = call("search", made, "a red thing", "-k", 3).stdout
+    monkeypatch.setattr(commands, "stdout", lambda: DataConsole(file=io.StringIO(), force_terminal=False))
+    assert call("search", made, "a red thing", "-k", 3, "--pictures").stdout == plain
+    assert len(answer("search", made, "a red thing", "-k", 3, "--pictures")) == 3
 
 
 def test_tables_and_words(made, photos):

@@ -140,7 +140,7 @@ class Collection(AbstractContextManager["Collection"]):
         """Open an existing collection; the parameters are those of the class."""
         return cls(path, timeout=timeout, engine=engine)
 
-    def build(self, items: Iterable[NewItem], progress: Progress | None = None) -> Report:
+    def build(self, items: Iterable[NewItem], progress: Progress | None = None, *, verbose: bool = False) -> Report:
         """Make the collection hold these items, and those from `add`; only what has changed is processed.
 
         Items of an earlier build that are not named any more are removed. The model is trained the first time, and
@@ -150,6 +150,8 @@ class Collection(AbstractContextManager["Collection"]):
         ----------
         items, progress : iterable of NewItem; callable, optional
             With different keys, as `read_folder` yields them; called as progress(step, total, message).
+        verbose : bool, default False
+            Show the progress on stderr, unless `progress` is given.
 
         Returns
         -------
@@ -160,6 +162,11 @@ class Collection(AbstractContextManager["Collection"]):
         DataError, MissingPackageError
             If an item is malformed or needs a package that is not installed; nothing is changed.
         """
+        if verbose and progress is None:
+            from fusehash import console
+
+            with console.progress("build") as bar:
+                return self.build(items, bar)
         with self._change(progress) as change:
             entries = check_items(items, change.report.skipped)
             stored, plan = self._stored(), Plan()

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fusehash.commands import inputs
-from fusehash.commands.terminal import complain, print_json, print_table, progress, say
+from fusehash.commands.terminal import (
+    GAP,
+    MIN_SIDE,
+    can_show,
+    complain,
+    fitting_side,
+    print_json,
+    print_table,
+    progress,
+    row_of_pictures,
+    say,
+    stdout,
+)
 from fusehash.errors import DataError, MissingPackageError
 from fusehash.extras import require
 
@@ -36,6 +49,7 @@ LIST_EXAMPLE = """Example: fusehash index generations my.collection
 Remove one: fusehash index generations my.collection --drop 1"""
 
 SHOWN_PROBLEMS = 10
+PICTURES = 6  # drawn by `search --pictures`
 CAPTION_WIDTH = 70
 
 Captions = Annotated[
@@ -245,13 +259,15 @@ def take_in(
         raise DataError(f"None of the {len(items):,} items of {source} could be used; nothing was added.")
 
 
-def search(path: Path, as_json: bool, engine: str | None = None, **query: Any) -> None:
+def search(path: Path, as_json: bool, engine: str | None = None, *, pictures: bool = False, **query: Any) -> None:
     """`search` on a collection."""
     parts = {name: query[name] or None for name in ("text", "image", "like", "unlike")}
     if not any(parts.values()):
         raise typer.BadParameter("give a text, or --image, or --like.", param_hint="'QUERY'")
     with open_collection(path, engine) as collection:
         hits = collection.search(**{**query, **parts})
+        drawn = [(hit, collection.thumbnail(hit.id)) for hit in hits] if pictures and not as_json else []
+    _show_pictures([(hit, picture) for hit, picture in drawn if picture])
     _show_hits(hits, as_json)
 
 
@@ -312,6 +328,18 @@ def show_report(report: Report, as_json: bool) -> None:
     learned = " Codes were learned from all items." if report.trained else ""
     counts = f"Added {report.added:,}, changed {report.changed:,}, removed {report.removed:,}"
     say(f"{counts}, unchanged {report.unchanged:,} in {report.seconds:.1f} s.{learned}")
+
+
+def _show_pictures(drawn: Sequence[tuple[Hit, bytes]]) -> None:
+    """Draw the best results that have a picture, as many as fit into a row; nothing where a terminal cannot."""
+    console = stdout()
+    if not drawn or not can_show(console):
+        return
+    from rich.text import Text
+
+    shown = drawn[: max(console.width // (MIN_SIDE + GAP), 1)][:PICTURES]
+    captions = [Text(f"{hit.id}") for hit, _ in shown]
+    console.print(row_of_pictures([picture for _, picture in shown], captions, fitting_side(console.width, len(shown))))
 
 
 def _show_hits(hits: Hits, as_json: bool) -> None:

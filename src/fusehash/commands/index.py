@@ -35,7 +35,8 @@ class IndexGroup(FusehashGroup):
 index_app = typer.Typer(
     cls=IndexGroup,
     no_args_is_help=True,
-    help="Build, change and inspect a collection of pictures and texts, or an index of codes.",
+    help="Build, change and inspect a collection of pictures and texts, or an index of codes. `index PHOTOS` is short "
+    "for `index build PHOTOS`, with its options: --captions, --out, --bits, --image-encoder, --text-encoder, --seed.",
     epilog="Example: fusehash index photos --captions captions.csv --out my.collection",
 )
 index_app.command("build", epilog=collection.BUILD_EXAMPLE)(collection.build)
@@ -309,6 +310,7 @@ def search(
     allowed: Annotated[Path | None, typer.Option(help="Codes: a .npy file of the ids that may be found.")] = None,
     engine: Annotated[str | None, typer.Option(help=f"One of {ENGINES}.", show_default="scan")] = None,
     threads: Annotated[int | None, typer.Option(help="Codes: threads; all cores by default.", min=1)] = None,
+    pictures: Annotated[bool, typer.Option("--pictures", help="Collections: draw the results, too.")] = False,
     as_json: inputs.Json = False,
 ) -> None:
     """Find the items of a collection for a text, images, other items or all of them; or the nearest codes of codes.
@@ -319,12 +321,12 @@ def search(
         collection.refuse(radius=radius, allowed=allowed, threads=threads)
         asked = {"text": query, "image": image, "like": like, "unlike": unlike, "label": label}
         bounds = {"k": k, "offset": offset, "min_confidence": min_confidence, "rerank": rerank}
-        collection.search(database.path, as_json, engine, **asked, **bounds)
+        collection.search(database.path, as_json, engine, pictures=pictures, **asked, **bounds)
         return
     if not database.exists():
         raise DataError(f"There is no collection, index or file of codes at {database}.")
     refused = {"image": image, "like": like, "unlike": unlike, "label": label}
-    collection.refuse("a collection", **refused, offset=offset or None)
+    collection.refuse("a collection", **refused, offset=offset or None, pictures=pictures or None)
     if query is None:
         raise typer.BadParameter("give a .npy file of query codes.", param_hint="'QUERY'")
     import numpy as np
