@@ -32,7 +32,8 @@ def folder(tmp_path_factory):
 
 def run(folder, *command, site=True):
     paths = [str(folder / "site"), str(SOURCE)] if site else [str(SOURCE)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
+    path = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
+    environment = {**os.environ, **path, "COLUMNS": "300"}  # no title of a table is broken
     words = [sys.executable, *map(str, command)]
     return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 

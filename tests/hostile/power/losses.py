@@ -33,7 +33,8 @@ REPORTED = 5  # sentences about failures
 def damage(fault: str) -> None:
     """Break what the program relies on, in this process."""
     if fault == "no sync in SQLite":
-        file._KIND = replace(file._KIND, settings=("synchronous=OFF",))
+        for kind in ("_KIND", "_WITH_VECTORS"):
+            setattr(file, kind, replace(getattr(file, kind), settings=("synchronous=OFF",)))
     elif fault == "no sync of folders":
         files.sync_folder = sqlite.sync_folder = lambda path: None
     elif fault == "no sync of files":
