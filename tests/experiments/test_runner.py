@@ -352,3 +352,16 @@ def test_real_data_comes_before_a_stand_in(folder):
     source = find_source(DatasetSpec("small.npz", {}, STAND_IN), folder, stand_in=True)
     assert not source.stand_in
     assert find_source(DatasetSpec(str(folder / "small.npz"), {}), None, stand_in=False).load().name == "small"
+
+
+# -- deep methods
+
+
+def test_the_device_of_deep_methods_is_stored(optional, inline, folder, tmp_path):
+    optional("torch")
+    deep = {"method": "jdsh", "params": {"hidden": 4, "epochs": 2, "batch_size": 30}}
+    spec, store = tiny(methods=[deep, "regression"], seeds=1, protocols=["U"]), ResultStore(tmp_path)
+    assert not run(spec, folder, store, device="cpu").failed
+    devices = {record.settings.method: record.versions.get("device") for record in store}
+    assert devices == {"jdsh": "cpu", "regression": None}
+    assert run(spec, folder, store).reused == 2

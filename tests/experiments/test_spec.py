@@ -222,9 +222,16 @@ def test_narrowing_respects_the_bits_of_a_series():
     assert narrow.bits == (64,)
 
 
+def test_other_epochs_are_those_of_deep_methods():
+    spec = load_spec("frozen/ucch").narrowed(["jdsh", "DGCPN", "fsh"], n_epochs=3)
+    assert [series.params for series in spec.runs] == [{}, {"epochs": 3}, {"subsample": True, "epochs": 3}]
+    assert spec.options[-2:] == ("--epochs", "3")
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
+        ({"n_epochs": 3}, "No method of paper/table1 learns in epochs"),
         (
             {"only": ["wings"]},
             "--only must name a method or a label of paper/table1. Got 'wings' .* It has: 'AGSFH'; .*; and 9 more",

@@ -41,6 +41,9 @@ Only = Annotated[
 ]
 SomeBits = Annotated[str | None, typer.Option("--bits", metavar="BITS", help="Only these lengths, such as 16,32.")]
 SomeSeeds = Annotated[int | None, typer.Option("--seeds", min=1, help="Only this many seeds.")]
+Epochs = Annotated[
+    int | None, typer.Option("--epochs", min=1, help="Other epochs for deep methods; such runs are stored as others.")
+]
 Allow = Annotated[
     list[str] | None,
     typer.Option("--allow", metavar="PACKAGE", help="A package that SPEC may name, as in my_package:MyHasher; repeat."),
@@ -63,6 +66,8 @@ def run(
     only: Only = None,
     bits: SomeBits = None,
     seeds: SomeSeeds = None,
+    epochs: Epochs = None,
+    device: Annotated[str | None, typer.Option(help="Where deep methods learn, such as cuda.")] = None,
     allow: Allow = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Parallel runs; default: one per core.")] = None,
     stand_in: Annotated[bool, typer.Option("--stand-in", help="Generate data in place of missing files.")] = False,
@@ -74,7 +79,7 @@ def run(
     from fusehash.experiments.report import report_command
     from fusehash.experiments.store import ResultStore
 
-    chosen_spec = _spec(spec, only, bits, seeds, allow)
+    chosen_spec = _spec(spec, only, bits, seeds, allow, epochs)
     if chosen_spec.embeddings is not None:
         _run_embeddings(chosen_spec, folder, results, again=again, as_json=as_json)
         return
@@ -89,9 +94,8 @@ def run(
 
     try:
         with progress(chosen_spec.name) as report_step:
-            summary = runner.run(
-                chosen_spec, folder, ResultStore(results), workers, progress=watch, stand_in=stand_in, again=again
-            )
+            store, how_far = ResultStore(results), {"stand_in": stand_in, "again": again}
+            summary = runner.run(chosen_spec, folder, store, workers, progress=watch, device=device, **how_far)
     except KeyboardInterrupt:
         complain(f"interrupted; the {finished} finished runs are kept in {results}, the same command continues.")
         raise typer.Exit(130) from None
@@ -117,6 +121,7 @@ def report(
     only: Only = None,
     bits: SomeBits = None,
     seeds: SomeSeeds = None,
+    epochs: Epochs = None,
     add: Annotated[
         list[str] | None, typer.Option("--add", metavar="LABEL", help="Codes that bench score has stored; repeat.")
     ] = None,
@@ -128,7 +133,7 @@ def report(
     from fusehash.experiments.report import terminal_table, write_report
     from fusehash.experiments.store import ResultStore
 
-    store, named_spec = ResultStore(results), _spec(spec, only, bits, seeds, allow)
+    store, named_spec = ResultStore(results), _spec(spec, only, bits, seeds, allow, epochs)
     if named_spec.embeddings is not None:
         _show_embeddings(named_spec, sorted((results / "embeddings").glob("*.jsonl")))
         return
@@ -286,7 +291,12 @@ def _show_embeddings(spec: Spec, files: Sequence[Path]) -> None:
 
 
 def _spec(
-    name: str, only: list[str] | None, bits: str | None, seeds: int | None, allow: list[str] | None = None
+    name: str,
+    only: list[str] | None,
+    bits: str | None,
+    seeds: int | None,
+    allow: list[str] | None = None,
+    epochs: int | None = None,
 ) -> Spec:
     from fusehash.experiments.spec import load_spec
 
@@ -298,7 +308,7 @@ def _spec(
         if not text.strip().isdecimal():
             raise typer.BadParameter(f"{bits!r} is not a list of numbers such as 16,32.", param_hint="'--bits'")
         lengths.append(int(text))
-    return load_spec(name, allow=allow or ()).narrowed(only or (), lengths, seeds)
+    return load_spec(name, allow=allow or ()).narrowed(only or (), lengths, seeds, epochs)
 
 
 def _left(state: RunState) -> str:

@@ -26,7 +26,7 @@ from fusehash.experiments.methods import label_of, versions_of
 from fusehash.experiments.spec import DatasetSpec, Planned, Spec, planned
 from fusehash.experiments.store import DatasetRecord, ResultStore, RunRecord, RunSettings, now, versions
 from fusehash.experiments.workers import work_through
-from fusehash.hashers.catalogue import allow, is_address
+from fusehash.hashers.catalogue import allow, info, is_address
 from fusehash.numerics.parallel import n_cores
 from fusehash.parameters import integer, optional
 
@@ -100,6 +100,7 @@ def run(
     progress: Callable[[RunState], None] | None = None,
     stand_in: bool = False,
     again: bool = False,
+    device: str | None = None,
 ) -> Summary:
     """Compute the runs of a specification that the store does not hold.
 
@@ -110,6 +111,8 @@ def run(
     progress : called whenever a run starts or ends
     stand_in : use generated data of the same shape for a data set that is not on this machine
     again : compute also what is stored
+    device : where deep methods learn, such as "cuda"; None for the CPU. It is stored with the versions: codes of one
+        seed can differ between devices in some bits
 
     After Ctrl-C, finished runs stay, nothing is half-written, and the same call continues from there.
     """
@@ -131,7 +134,7 @@ def run(
     watch = _Watch(len(jobs), reused, progress)
     addresses = tuple(sorted({job.settings.method for job in jobs if is_address(job.settings.method)}))
     n_workers = min(workers or n_cores(), max(len(jobs), 1))
-    with closing(work_through(jobs, Bench, (store.folder, addresses), n_workers, watch.begin)) as outcomes:
+    with closing(work_through(jobs, Bench, (store.folder, addresses, device), n_workers, watch.begin)) as outcomes:
         for outcome in outcomes:
             watch.end(outcome.job, outcome.error)
     return Summary(watch.computed, reused, tuple(watch.failed), time.monotonic() - started)
@@ -247,11 +250,11 @@ class _Watch:
 class Bench:
     """What a process keeps between runs: the data set, and the methods that are warmed up."""
 
-    def __init__(self, folder: Path, addresses: Iterable[str] = ()) -> None:
-        """`addresses` are classes of other packages, which the user has allowed."""
+    def __init__(self, folder: Path, addresses: Iterable[str] = (), device: str | None = None) -> None:
+        """`addresses` are classes of other packages, which the user has allowed; deep methods learn on the device."""
         for address in addresses:
             allow(address)
-        self._store = ResultStore(folder)
+        self._store, self._device = ResultStore(folder), device
         self._loaded: tuple[Source, PairedDataset] | None = None
         self._warm: set[str] = set()
 
@@ -261,7 +264,8 @@ class Bench:
 
         dataset = self._load(job)
         with threadpool_limits(limits=1):
-            record = compute(job.settings, dataset, warm_up=job.settings.method not in self._warm)
+            is_new = job.settings.method not in self._warm
+            record = compute(job.settings, dataset, warm_up=is_new, device=self._device)
         self._warm.add(job.settings.method)
         self._store.put(record)
 
@@ -278,11 +282,14 @@ class Bench:
         return dataset
 
 
-def compute(settings: RunSettings, dataset: PairedDataset, *, warm_up: bool = False) -> RunRecord:
+def compute(
+    settings: RunSettings, dataset: PairedDataset, *, warm_up: bool = False, device: str | None = None
+) -> RunRecord:
     """Fit once and encode everything that protocols search; `warm_up` compiles first, so that times exclude it."""
-    model = _model(settings)
+    device = device if info(settings.method).is_deep else None
+    model = _model(settings, device)
     if warm_up:
-        _warm_up(settings, dataset)
+        _warm_up(settings, dataset, device)
     views, rows = dataset.views, ProtocolRows(dataset.train.astype(np.intp), dataset.query, dataset.database)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", FusehashWarning)
@@ -301,24 +308,27 @@ def compute(settings: RunSettings, dataset: PairedDataset, *, warm_up: bool = Fa
         objective=None if objective is None else np.asarray(objective, dtype=np.float64),
         fit_seconds=fit_seconds,
         encode_seconds=encode_seconds,
-        versions={**versions(), **versions_of(settings.method)},
+        versions={**versions(), **versions_of(settings.method), **({"device": device} if device else {})},
         created=now(),
         warnings=[str(entry.message) for entry in caught if issubclass(entry.category, FusehashWarning)],
     )
 
 
-def _model(settings: RunSettings) -> Any:
+def _model(settings: RunSettings, device: str | None = None) -> Any:
     from fusehash import hashers
 
     model = hashers.make(settings.method, n_bits=settings.n_bits, **settings.params)
-    fixed = {"random_state": settings.seed, "n_threads": 1}
+    fixed = {"random_state": settings.seed, "n_threads": 1, **({"device": device} if device else {})}
     return model.set_params(**{name: value for name, value in fixed.items() if name in model.get_params(deep=False)})
 
 
-def _warm_up(settings: RunSettings, dataset: PairedDataset) -> None:
+def _warm_up(settings: RunSettings, dataset: PairedDataset, device: str | None) -> None:
     some = dataset.train[:WARM_UP_ROWS]
     # An error means settings that need more rows than these; the run itself reports real errors.
     with warnings.catch_warnings(), suppress(Exception):
         warnings.simplefilter("ignore")
-        model = _model(settings).fit(dataset.views.rows(some), dataset.labels[some])
+        model = _model(settings, device)
+        if info(settings.method).is_deep:
+            model.set_params(epochs=1)
+        model.fit(dataset.views.rows(some), dataset.labels[some])
         model.encode_fused(dataset.views.rows(some[:1]))

@@ -163,8 +163,14 @@ class Spec:
         """Every (series, bits, seed)."""
         return [(series, b, seed) for series in self.runs for b in self.bits_of(series) for seed in self.seeds]
 
-    def narrowed(self, only: Sequence[str] = (), bits: Sequence[int] = (), n_seeds: int | None = None) -> Spec:
-        """The same with some methods (by name or label), some bits, the first seeds."""
+    def narrowed(
+        self,
+        only: Sequence[str] = (),
+        bits: Sequence[int] = (),
+        n_seeds: int | None = None,
+        n_epochs: int | None = None,
+    ) -> Spec:
+        """The same with some methods (by name or label), some bits, the first seeds, other epochs of deep methods."""
         chosen = {name.lower() for name in only}
         _check_only(only, self)
         _among("--bits", bits, sorted({b for series in self.runs for b in self.bits_of(series)}), self.name)
@@ -176,10 +182,13 @@ class Spec:
             runs = [series for series in runs if series.bits]
         if not runs:
             raise DataError(f"Nothing of {self.name} is left with these methods and bits.")
+        if n_epochs is not None:
+            runs = _with_epochs(runs, n_epochs, self.name)
         left = tuple(b for b in self.bits if not bits or b in bits) or tuple(sorted({b for r in runs for b in r.bits}))
         words = [word for name in only for word in ("--only", name)]
         words += ["--bits", ",".join(map(str, bits))] if bits else []
         words += ["--seeds", str(n_seeds)] if n_seeds is not None else []
+        words += ["--epochs", str(n_epochs)] if n_epochs is not None else []
         words = [*self.options, *words]
         return replace(self, runs=tuple(runs), bits=left, seeds=self.seeds[:n_seeds], options=tuple(words))
 
@@ -412,6 +421,15 @@ def _check_only(only: Sequence[str], spec: Spec) -> None:
             hint = "Did you mean" if near else "It has"
             problem = f"--only must name a method or a label of {spec.name}. Got {name!r} instead."
             raise DataError(f"{problem} {hint}: {quoted}{rest}{'?' if near else '.'}")
+
+
+def _with_epochs(runs: list[Series], n_epochs: int, name: str) -> list[Series]:
+    """The same series, the deep methods among them with other epochs."""
+    deep = {series.method for series in runs if not label_of(series.method) and hashers.info(series.method).is_deep}
+    if not deep:
+        raise DataError(f"No method of {name} learns in epochs, which only deep methods do.")
+    epochs = {"epochs": n_epochs}
+    return [replace(run, params={**run.params, **epochs}) if run.method in deep else run for run in runs]
 
 
 def _holds(store: ResultStore, method: str, dataset: DatasetSpec, spec: Spec) -> bool:
