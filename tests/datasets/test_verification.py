@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fusehash.cli import app
-from fusehash.datasets.verification import VARIANTS, verify
+from fusehash.datasets.verification import VARIANTS, closest, verify
 from fusehash.errors import DataError
 
 RNG = np.random.default_rng(0)
@@ -92,9 +92,9 @@ def test_faults_of_content_are_counted(tmp_path):
         tmp_path / "a.npz", image=image, text=text, labels=labels, train_idx=np.arange(40), test_idx=np.arange(30, 50)
     )
     assert wrong(tmp_path / "a.npz") == [
-        "1 rows of 'image' are all zeros.",
+        "1 row of 'image' is all zeros.",
         "45 rows have no label; no query finds them.",
-        "1 pairs repeat an earlier one in all views.",
+        "1 pair repeats an earlier one in all views.",
         "10 queries are also training pairs.",
     ]
     assert verify(tmp_path / "a.npz").variant is None
@@ -110,6 +110,58 @@ def test_the_command(tmp_path):
     assert json.loads(done.stdout)["variant"]["rows"] == 2866
     np.savez(tmp_path / "b.npz", image=RNG.random((9, 2)), text=RNG.random((9, 2)), labels=np.arange(9) % 3)
     assert CliRunner().invoke(app, ["data", "verify", str(tmp_path / "b.npz")]).exit_code == 0
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.title)
+def test_every_variant_is_known_by_its_shapes(variant):
+    assert closest(variant.rows, variant.widths, variant.labels) == (variant, True)
+    other = variant.widths | {"text": 7} if variant.widths else {}
+    found = closest(variant.rows + (not variant.widths), other, variant.labels)
+    if variant.widths:  # one shape of four differs
+        assert found[1] is False
+        assert found[0].rows == variant.rows
+    else:
+        assert found == (None, False)
+
+
+def test_benchmarks_of_the_field_are_known():
+    titles = " ".join(variant.title for variant in VARIANTS)
+    for name in (
+        "Wiki",
+        "MIRFlickr25K",
+        "NUS-WIDE",
+        "IAPR TC-12",
+        "Pascal Sentence",
+        "Flickr8k",
+        "Flickr30k",
+        "MS COCO",
+    ):
+        assert name in titles
+
+
+def test_one_side_of_a_benchmark_is_known(tmp_path, data_file):
+    """The tags and labels of MIRFlickr25K without its pictures."""
+    text, labels = np.zeros((20015, 1386), np.uint8), np.ones((20015, 24), np.uint8)
+    text[:, 0] = 1
+    text[1, 0] = 0
+    np.savez_compressed(tmp_path / "tags.npz", text=text, labels=labels)
+    found = verify(tmp_path / "tags.npz")
+    assert "1,386 tags" in found.variant.title
+    assert not found.exact
+    assert wrong(tmp_path / "tags.npz") == [
+        "It has no 'image': it is one side of the variant, and nothing can be learned from it alone.",
+        "1 row of 'text' is all zeros.",
+    ]
+    real = verify(data_file("mirflickr25k_tags_labels.npz"))
+    assert (real.variant, real.exact) == (found.variant, False)
+
+
+def test_pairs_without_labels_are_no_fault_where_none_are_needed(tmp_path):
+    np.savez(tmp_path / "a.npz", image=RNG.random((30, 3)), text=RNG.random((30, 2)))
+    assert verify(tmp_path / "a.npz").good
+    sentences = wrong(save(tmp_path / "b.npz", labels=None))
+    assert "It has no labels: only how often the partner is found can be measured, not MAP." in sentences
+    assert "It has 0 classes; the variant has 10." in sentences
 
 
 def test_what_is_no_file_of_a_benchmark_is_one_sentence(tmp_path):

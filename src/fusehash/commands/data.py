@@ -36,7 +36,9 @@ def verify(
         print_json({**asdict(found), "good": found.good})
     else:
         views = " + ".join(f"{name} ({width:,})" for name, width in found.widths.items())
-        say(f"{found.file}: {found.rows:,} pairs, {views}, {found.labels:,} classes. SHA-256 {found.sha256}")
+        say(
+            f"{found.file}: {found.rows:,} {'pairs' if len(found.widths) > 1 else 'rows'}, {views}, {found.labels or 'no'} classes. SHA-256 {found.sha256}"
+        )
         if found.variant is not None:
             variant = found.variant
             say(f"{'This is' if found.exact else 'Closest to'}: {variant.title}.", f"Split of papers: {variant.split}.")

@@ -217,6 +217,20 @@ def read_content(file: ArrayFile) -> ArrayContent:
     )
 
 
+def read_side(file: ArrayFile) -> ArrayContent | None:
+    """The content of a file that holds only one view, and labels; None for any other file."""
+    sides = {"image": ("image", "XAll", "IAll", "images"), "text": ("text", "YAll")}
+    there = {name: [key for key in keys if key in file.shapes] for name, keys in sides.items()}
+    label_keys = [key for key in ("labels", "LAll") if key in file.shapes]
+    names = [name for name, keys in there.items() if keys]
+    if len(names) != 1 or not label_keys:
+        return None
+    views = {names[0]: _view(file, there[names[0]][0], names[0])}
+    labels = _labels(file, label_keys[0], views[names[0]].shape[0])
+    check_pairing(file, views, labels)
+    return ArrayContent(views, labels)
+
+
 def _read_numpy(file: ArrayFile) -> ArrayContent:
     n_rows = file.shapes["image"][0] if file.shapes["image"] else 0
     others = [key for key in file.shapes if not key.startswith("label") and not key.endswith("_idx")]
