@@ -36,9 +36,9 @@ def verify(
         print_json({**asdict(found), "good": found.good})
     else:
         views = " + ".join(f"{name} ({width:,})" for name, width in found.widths.items())
-        say(
-            f"{found.file}: {found.rows:,} {'pairs' if len(found.widths) > 1 else 'rows'}, {views}, {found.labels or 'no'} classes. SHA-256 {found.sha256}"
-        )
+        unit = "pairs" if len(found.widths) > 1 else "rows"
+        shapes = f"{found.rows:,} {unit}, {views}, {found.labels or 'no'} classes"
+        say(f"{found.file}: {shapes}. SHA-256 {found.sha256}")
         if found.variant is not None:
             variant = found.variant
             say(f"{'This is' if found.exact else 'Closest to'}: {variant.title}.", f"Split of papers: {variant.split}.")

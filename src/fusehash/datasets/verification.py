@@ -54,7 +54,10 @@ class Variant:
 
 
 _SAMPLED = "2,000 queries, 18,015 for the database, 5,000 of them for training; drawn at random, so that papers differ"
-_SAMPLED_20000 = "2,000 queries, 18,000 for the database, 5,000 or 10,000 of them for training; drawn at random, so that papers differ"
+_SAMPLED_20000 = (
+    "2,000 queries, 18,000 for the database, 5,000 or 10,000 of them for training; drawn at random, so that papers "
+    "differ"
+)
 _MIRFLICKR = "MIRFlickr of Leiden University (Huiskes and Lew, 2008)"
 _NUS = "NUS-WIDE of the National University of Singapore (Chua and others, 2009)"
 _IAPR = (
