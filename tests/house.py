@@ -74,8 +74,8 @@ collection.collection collection
 app.errors app.guard app.connections app.pools app.cache app.records
 app.routes.common app.routes.searching app.routes.items app.routes.overviews app.routes.writing app.routes.pages
 app.routes app app.server
-commands commands.terminal commands.inputs commands.models commands.evaluate commands.collection commands.index
-commands.dedupe commands.encoders commands.bench commands.data commands.serve commands.demo
+commands commands.terminal commands.inputs commands.models commands.evaluate commands.quantize commands.collection
+commands.index commands.dedupe commands.encoders commands.bench commands.data commands.serve commands.demo
 cli fusehash
 """.split()  # noqa: SIM905
 
