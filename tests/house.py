@@ -65,7 +65,8 @@ experiments experiments.methods experiments.store experiments.spec experiments.e
 experiments.examples experiments.significance experiments.tables experiments.figures experiments.report
 experiments.workers experiments.runner experiments.scoring experiments.leaderboard
 integrations integrations.sklearn integrations.dataframes integrations.duckdb integrations.datasets
-integrations.rows integrations.documents integrations.langchain integrations.llama_index integrations.haystack
+integrations.rows integrations.vector_codes integrations.documents integrations.langchain
+integrations.llama_index integrations.haystack
 collection.items collection.store collection.encoding collection.bridge collection.training collection.catalogue
 collection.queries collection.queries.language collection.queries.words collection.queries.filters
 collection.queries.calibration collection.changes collection.generations

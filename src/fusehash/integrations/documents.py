@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fusehash import trust
-from fusehash.bits import Codes, check_codes, distances_to, pack
+from fusehash.bits import Codes
 from fusehash.errors import DataError
 from fusehash.integrations.rows import (
     KIND,
@@ -33,7 +33,7 @@ from fusehash.integrations.rows import (
     read,
     write_settings,
 )
-from fusehash.numerics.rotation import random_rotations
+from fusehash.integrations.vector_codes import VectorCodes, checked_vector, cosine
 from fusehash.parameters import check, choice, integer, multiple_of
 from fusehash.search import HammingIndex
 from fusehash.sqlite import DamageError, Database, create
@@ -41,7 +41,6 @@ from fusehash.sqlite import DamageError, Database, create
 Accept: TypeAlias = Callable[[StoredDocument], bool] | None
 OnExisting: TypeAlias = Literal["replace", "skip", "fail"]
 RERANKED, MIN_RERANKED = 10, 50  # documents that are compared by their vectors: so many for each result, at least
-PROBES = 8  # vectors whose codes tell whether a file was written with the same model
 
 
 class DocumentFile:
@@ -70,16 +69,13 @@ class DocumentFile:
     ) -> None:  # fmt: skip
         rules = {"n_bits": multiple_of(8, 1024)}
         check("DocumentFile", rules, {"n_bits": n_bits if model is None else model.n_bits})
-        if (model is None) != (view is None):
-            raise DataError("A model and the view of its vectors belong together. Got one of them.")
+        self._codes = VectorCodes(model, view)
         self._temporary = tempfile.TemporaryDirectory() if path is None else None
         self.path = Path(self._temporary.name, "documents.fhd") if self._temporary else Path(path or "").absolute()
-        self._model, self._view = model, view
         if not self.path.exists():
             create(self.path, KIND)
         self._database = Database(self.path, KIND)
         self._version: tuple[int, int] | None = None
-        self._directions: NDArray[np.float64] | None = None
         self._fresh: dict[str, Any] = {"n_bits": n_bits if model is None else model.n_bits, "width": 0}
         self._settings = dict(self._fresh)
         try:
@@ -114,7 +110,7 @@ class DocumentFile:
             self._catch_up()
             version, self._version = self._version, None  # if the call fails, the next one reads everything again
             self._learn_width(vectors)
-            codes = dict(zip(vectors, self._encode(np.array(list(vectors.values()))), strict=True)) if vectors else {}
+            codes = self._codes_of(vectors)
             written: dict[str, int] = {}
             with self._database.writing() as connection:
                 write_settings(connection, self._settings)
@@ -156,7 +152,7 @@ class DocumentFile:
     def search(self, vector: ArrayLike, k: int, accept: Accept = None) -> list[tuple[StoredDocument, float]]:
         """The k documents with the largest cosine among those that are nearest by code, with their cosines."""
         integer(1).check("DocumentFile.search", "k", k)
-        query = _vector(vector, "The query")
+        query = checked_vector(vector, "The query")
         with self._database.lock:
             self._catch_up()
             if not len(self._index):
@@ -164,7 +160,7 @@ class DocumentFile:
             if len(query) != self._settings["width"]:
                 raise DataError(f"The query must have {self._settings['width']} numbers. Got {len(query)} instead.")
             pool, total = max(RERANKED * k, MIN_RERANKED), len(self._index)
-            code, done, ask = self._encode(query[None]), 0, pool
+            code, done, ask = self._codes.encode(query[None], self._settings["n_bits"]), 0, pool
             found: list[tuple[int, StoredDocument]] = []
             while len(found) < pool and done < total:
                 numbers = self._index.search(code, min(ask, total))[1][0]
@@ -172,47 +168,24 @@ class DocumentFile:
                     nearest = read(connection, numbers[done:].tolist(), self._settings["width"])
                 found += [(number, document) for number, document in nearest if accept is None or accept(document)]
                 done, ask = len(numbers), 4 * ask
-        scored = [(document, _cosine(query, document.vector), number) for number, document in found[:pool]]
+        scored = [(document, cosine(query, document.vector), number) for number, document in found[:pool]]
         return [(document, score) for document, score, _ in sorted(scored, key=lambda item: (-item[1], item[2]))[:k]]
 
-    # -- codes ---------------------------------------------------------------------------------------------------
-
-    @property
-    def _rotation(self) -> NDArray[np.float64]:
-        """Orthonormal directions, or several rotations next to each other where there are more bits than numbers."""
-        shape = self._settings["width"], self._settings["n_bits"]
-        if self._directions is None or self._directions.shape != shape:
-            rng = np.random.default_rng(0)
-            wide = shape[0] > shape[1]
-            self._directions = np.linalg.qr(rng.standard_normal(shape))[0] if wide else random_rotations(*shape, rng)
-        return self._directions
-
-    def _encode(self, vectors: Vector) -> Codes:
-        if self._model is not None:
-            return check_codes(self._model.encode(vectors.astype(np.float64), view=self._view))
-        return pack(vectors.astype(np.float64) @ self._rotation)
+    def _codes_of(self, vectors: Mapping[str, Vector]) -> dict[str, Codes]:
+        if not vectors:
+            return {}
+        codes = self._codes.encode(np.array(list(vectors.values())), self._settings["n_bits"])
+        return dict(zip(vectors, codes, strict=True))
 
     def _learn_width(self, vectors: Mapping[str, Vector]) -> None:
         """Take the width of the first vectors; all others must have it."""
         for id, vector in vectors.items():
             if not self._settings["width"]:
                 self._settings["width"] = len(vector)
-                self._settings["probe"] = self._probe().tobytes().hex()
+                self._settings["probe"] = self._codes.probe(len(vector), self._settings["n_bits"])
             if len(vector) != self._settings["width"]:
                 expected = f"must have {self._settings['width']} numbers, as the others"
                 raise DataError(f"The vector of document {id!r} {expected}. Got {len(vector)} instead.")
-
-    def _probe(self) -> Codes:
-        """Codes of some fixed vectors."""
-        rng = np.random.default_rng(1)
-        return self._encode(rng.standard_normal((PROBES, self._settings["width"])).astype(np.float32))
-
-    def _check_model(self) -> None:
-        """Raise if the codes of the file were made by another model; rounding may turn single bits."""
-        stored = np.frombuffer(bytes.fromhex(self._settings["probe"]), np.uint8)
-        now = self._probe()
-        if stored.size != now.size or distances_to(stored.reshape(now.shape), now).sum() > now.size // 10:
-            raise DataError(f"The file {self.path.name} must be opened with the model that its codes are from.")
 
     # -- the index in memory -------------------------------------------------------------------------------------
 
@@ -233,7 +206,7 @@ class DocumentFile:
         if any(not isinstance(code, bytes) or len(code) != n_bytes for _, code in rows):
             raise DocumentFileError(f"The file {self.path.name} is corrupt: codes of another length.")
         if self._settings["width"]:
-            self._check_model()
+            self._codes.check(self._settings, self.path.name)
         self._index = HammingIndex(self._settings["n_bits"])
         if rows:
             codes = np.frombuffer(b"".join(code for _, code in rows), np.uint8).reshape(-1, n_bytes)
@@ -253,22 +226,6 @@ class DocumentFile:
             raise DataError(f"The id of a document must be text that is not empty. Got {document.id!r} instead.")
         if document.vector is None:
             return document
-        return StoredDocument(document.id, document.content, _vector(document.vector, f"Document {document.id!r}"))
-
-
-def _vector(values: ArrayLike, what: str) -> Vector:
-    try:
-        vector = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise DataError(f"{what} must have a vector of finite numbers. Got something else.") from None
-    if vector.ndim != 1 or not vector.size or not np.isfinite(vector).all():
-        raise DataError(f"{what} must have a vector of finite numbers. Got one of shape {vector.shape}.")
-    short = vector.astype(np.float32)
-    return short if np.array_equal(short, vector) else vector  # half the space if nothing is lost
-
-
-def _cosine(a: Vector, b: Vector | None) -> float:
-    if b is None:
-        return 0.0
-    x, y = a.astype(np.float64), b.astype(np.float64)
-    return float(x @ y / (np.linalg.norm(x) * np.linalg.norm(y) or 1.0))
+        return StoredDocument(
+            document.id, document.content, checked_vector(document.vector, f"Document {document.id!r}")
+        )
