@@ -15,12 +15,20 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "src"))
-_spec = importlib.util.spec_from_file_location("running", Path(__file__).with_name("running.py"))
-assert _spec is not None
-assert _spec.loader is not None
-running = importlib.util.module_from_spec(_spec)
-sys.modules["running"] = running
-_spec.loader.exec_module(running)
+
+
+def _neighbor(name: str) -> Any:
+    """A module of this folder, which is no package."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+running, reference = _neighbor("running"), _neighbor("reference")
 
 logger = logging.getLogger("mkdocs.hooks.fusehash")
 
@@ -32,30 +40,17 @@ REPOSITORY_PAGES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CO
 # What the repository has and the site has not; a link to it becomes its text.
 NO_PAGES = r"LICENSE|SECURITY\.md|CITATION\.cff|CODE_OF_CONDUCT\.md|(?:benchmarks|paper|tests|src)/[^)]*"
 NOTEBOOKS = {"own_photos.ipynb": "get-started/photos.md", "own_embeddings.ipynb": "get-started/embeddings.md"}
-# One page of the API reference per subject, with the public objects that it documents.
-REFERENCE: dict[str, tuple[str, ...]] = {
-    "Learn codes": ("hashers.fusehash.FuseHash", "hashers.agsfh.AGSFH", "hashers.controls.RegressionHasher"),
-    "Search": ("search.index.HammingIndex",),
-    "Collections": ("collection.collection.Collection",),
-    "Evaluate": (
-        "evaluation.protocols.evaluate", "evaluation.result.EvaluationResult", "evaluation.result.Score",
-        "evaluation.metrics", "evaluation.curves",
-    ),
-    "Plots": ("plots.drawing.Plot", "plots.codes", "plots.rankings", "plots.results"),
-    "Views and data": ("views.PairedViews", "bits", "datasets.loading", "datasets.synthetic"),
-    "Methods": ("hashers.catalogue", "testing"),
-    "Errors": ("errors",),
-}  # fmt: skip
+REFERENCE: dict[str, list[str]] = reference.names_by_page()
 
 
 def on_config(config: Any) -> Any:
     """Fill the parts of the navigation that are made."""
     examples = sorted((ROOT / "examples").glob("*.py"))
     gallery = [{running.title_of(path.read_text(encoding="utf-8")): f"gallery/{path.stem}.md"} for path in examples]
-    reference = [{name: _reference_path(name)} for name in REFERENCE]
+    api = [{title: reference.path_of(title)} for title in REFERENCE]
     made = {
         "gallery/": [{"All examples": "gallery/index.md"}, *gallery],
-        "reference/": [{"All names": "reference/index.md"}, *reference],
+        "reference/": [{"All names": "reference/index.md"}, *api],
     }
     config["nav"] = [
         {title: made[entry] if isinstance(entry, str) and entry in made else entry for title, entry in section.items()}
@@ -79,6 +74,16 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     for source, target in REPOSITORY_PAGES.items():
         markdown = markdown.replace(f"](../{source}", f"]({'../' * depth}{target}")
     return re.sub(rf"\[([^\]]*)\]\((?:\.\./)+(?:{NO_PAGES})\)", r"\1", markdown)
+
+
+def on_post_build(config: Any) -> None:
+    """Every name of the reference has an entry; mkdocstrings leaves out what has no docstring without a word."""
+    folder = Path(config["site_dir"])
+    for title, names in REFERENCE.items():
+        page = (folder / reference.path_of(title)).with_suffix(".html").read_text(encoding="utf-8")
+        missing = [name for name in names if f'id="{name}"' not in page]
+        if missing:
+            raise PluginError(f"The reference page {title!r} must document {', '.join(missing)}. It does not.")
 
 
 def _with_links_of_the_site(path: Path) -> str:
@@ -119,15 +124,5 @@ def _run(cells: list[Any], origin: str) -> str:
 
 
 def _reference() -> dict[str, str]:
-    pages, rows = {}, []
-    for title, objects in REFERENCE.items():
-        body = "\n\n".join(f"::: fusehash.{name}" for name in objects)
-        pages[_reference_path(title)] = f"# {title}\n\n{body}\n"
-        names = ", ".join(f"`{name.rpartition('.')[2]}`" for name in objects)
-        rows.append(f"- [{title}]({_reference_path(title).partition('/')[2]}): {names}")
-    lines = "\n".join(rows)
-    return {"reference/index.md": f"# API reference\n\nEverything public, from its docstrings.\n\n{lines}\n", **pages}
-
-
-def _reference_path(title: str) -> str:
-    return f"reference/{title.lower().replace(' ', '-')}.md"
+    pages = {reference.path_of(title): reference.markdown(title, names) for title, names in REFERENCE.items()}
+    return {"reference/index.md": reference.index(REFERENCE), **pages}
