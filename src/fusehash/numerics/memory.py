@@ -12,11 +12,15 @@ UNCHECKED_BYTES = 2**28  # less is allocated without looking at the available me
 CGROUPS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
-def check_memory(owner: str, content: str, n_bytes: int) -> None:
-    """Raise DataError if `content`, of at least so many bytes, cannot be held by this process."""
-    if n_bytes > UNCHECKED_BYTES and n_bytes > (available := available_memory()):
+def check_memory(owner: str, content: str, n_bytes: int, device: str | None = None) -> None:
+    """Raise DataError if `content`, of at least so many bytes, cannot be held by this process, or by a device."""
+    if n_bytes <= UNCHECKED_BYTES:
+        return
+    available = available_memory() if device is None else device_memory(device)
+    if n_bytes > available:
+        place = "" if device is None else f" on {device}"
         raise DataError(
-            f"{owner} must fit into the {available / 2**30:,.1f} GiB of memory that are available. "
+            f"{owner} must fit into the {available / 2**30:,.1f} GiB of memory that are available{place}. "
             f"Got {content}, which take at least {n_bytes / 2**30:,.1f} GiB. "
             "Reduce the features first, for example with TruncatedSVD of scikit-learn."
         )
@@ -40,6 +44,15 @@ def available_memory() -> int:
             used = [page * int(line.split()[0]) for line in _lines(Path("/proc/self/statm"))]
             limits.append(max(limit - sum(used), 0))
     return min(limits)
+
+
+def device_memory(device: str) -> int:
+    """The free bytes of a GPU of CUDA; nothing is known of other devices."""
+    if not device.startswith("cuda"):
+        return sys.maxsize
+    import torch
+
+    return int(torch.cuda.mem_get_info(device)[0])
 
 
 def _lines(path: Path) -> list[str]:

@@ -216,7 +216,7 @@ def test_the_targets_of_the_text_head_of_ddcmh():
 
 @pytest.mark.parametrize("factor", [1e-200, 1.0, 1e200])
 def test_rows_of_every_size_get_unit_length(factor):
-    from fusehash.hashers.deep.skeleton import unit_rows
+    from fusehash.numerics.features import unit_rows
 
     X = np.vstack([RNG.standard_normal((3, 5)), np.zeros(5)]) * factor
     lengths = np.linalg.norm(unit_rows(X), axis=1)

@@ -10,7 +10,7 @@ import pytest
 
 import fusehash as fh
 from fusehash import datasets, hashers, streams
-from fusehash.errors import DataError, MissingPackageError
+from fusehash.errors import DataError, MissingPackageError, ParameterError
 from fusehash.hashers.deep import cirh, dcmh, dgcpn, djsrh, ucch
 from fusehash.numerics import memory
 from fusehash.views import PairedViews
@@ -184,6 +184,23 @@ def test_what_does_not_fit_is_refused_before_any_work(torch, monkeypatch):
         build("dgcpn", hidden=8).fit(VIEWS)
 
 
+@pytest.mark.parametrize(
+    ("name", "content"), [("ucch", "a memory of 90 rows"), ("dcmh", "outputs and codes of 90 rows")]
+)
+def test_what_does_not_fit_on_a_device_is_refused(monkeypatch, name, content):
+    monkeypatch.setattr(memory, "UNCHECKED_BYTES", 0)
+    monkeypatch.setattr(memory, "device_memory", {"cuda:0": 10**9, "cuda:1": 4_000}.__getitem__)
+    model = build(name, hidden=1, **({"image_hidden": 1} if name == "dcmh" else {}))
+    model.set_params(device="cuda:0")._check_memory(VIEWS)
+    with pytest.raises(DataError, match=rf"available on cuda:1\. Got {content}"):
+        model.set_params(device="cuda:1")._check_memory(VIEWS)
+
+
+def test_a_device_of_another_library_is_refused():
+    with pytest.raises(ParameterError, match="a device of PyTorch"):
+        build("ucch", device="cupy")._check_params()
+
+
 def test_training_that_diverges_says_so(torch):
     with pytest.raises(DataError, match=r"^Training must converge\. .* try a smaller learning_rate\.$"):
         fit("ddcmh", learning_rate=1e30)
@@ -195,6 +212,38 @@ def test_the_threads_of_pytorch_are_what_they_were(torch):
     fit("dgcpn")
     assert torch.get_num_threads() == before
     assert torch.equal(torch.random.get_rng_state(), state)
+
+
+# -- on a device ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_codes_that_a_device_computes_are_those_of_the_host(torch, name):
+    model = fit(name, center=True)
+    assert np.array_equal(model._codes_there(VIEWS, "cpu"), model.codes_)
+    assert isinstance(model._double("image")[0], np.ndarray)
+
+
+def test_rows_that_a_device_prepares_are_those_of_the_host(torch):
+    from fusehash.hashers.deep.training import Training
+
+    model = fit("ucch", center=True)
+    with Training(VIEWS, model._prepare, 0, None, lambda *_: None) as training:
+        for name in VIEWS:
+            there = training._read_there(name, slice(5, 40))
+            assert there.dtype == torch.float32
+            assert torch.allclose(there, training.rows(name, np.arange(5, 40)), atol=1e-7)
+
+
+def test_mixed_precision_learns_the_same_up_to_rounding(torch):
+    exact, mixed = fit("ucch", epochs=1), fit("ucch", epochs=1, mixed_precision=True)
+    assert not np.array_equal(exact.heads_["image"][0], mixed.heads_["image"][0])
+    assert np.allclose(exact.objective_, mixed.objective_, rtol=0.02)
+    for view in VIEWS:
+        near = fh.bits.unpack(exact.encode(VIEWS[view], view=view), 16) == fh.bits.unpack(
+            mixed.encode(VIEWS[view], view=view), 16
+        )
+        assert near.mean() > 0.95
 
 
 # -- without PyTorch -------------------------------------------------------------------------------------------------

@@ -6,9 +6,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fusehash.hashers.deep.skeleton import DeepHasher
+from fusehash.hashers.deep.skeleton import FLOAT_BYTES, DeepHasher
 from fusehash.numerics.arrays import Array, namespace
 from fusehash.parameters import Progress, Rule, real
+from fusehash.views import PairedViews
 
 COLUMNS_AT_ONCE = 16_384  # buffered outputs that a batch is compared with at a time
 LAST_RATE = 1e-6
@@ -111,6 +112,10 @@ class DCMH(DeepHasher):
 
     def _layers(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         return tuple(filter(None, (self.image_hidden,))), tuple(filter(None, (self.hidden,)))
+
+    def _contents(self, views: PairedViews) -> dict[str, int]:
+        held = f"outputs and codes of {views.n_rows:,} rows"
+        return {**super()._contents(views), held: 3 * FLOAT_BYTES * views.n_rows * self.n_bits}
 
     def _learn(self, training: Any, labels: Any) -> Any:
         heads = training.heads(self._layers(), self.n_bits)

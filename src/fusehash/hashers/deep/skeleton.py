@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from copy import copy
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from fusehash import bits
+from fusehash.errors import ParameterError
 from fusehash.extras import require
 from fusehash.hashers.base import CrossModalHasher
 from fusehash.hashers.linear import checked_means
+from fusehash.numerics.arrays import Array, host, to_device, to_device_of
+from fusehash.numerics.features import unit_rows
 from fusehash.numerics.memory import check_memory
 from fusehash.parameters import Rule, between, flag, integer, real
 from fusehash.views import Floats, PairedViews
@@ -18,7 +23,6 @@ from fusehash.views import Floats, PairedViews
 if TYPE_CHECKING:
     from fusehash.hashers.deep.training import Head, Training
 
-SMALLEST = 1e-300  # length of a row below which it counts as zero
 FLOAT_BYTES = 4
 WEIGHT_COPIES = 4  # weights, gradients and two moments of an optimizer
 
@@ -74,7 +78,7 @@ class DeepHasher(CrossModalHasher):
             heads = self._learn(training, None if labels is None else labels[rows])
             self.heads_ = {name: head.arrays() for name, head in zip(views.names, heads, strict=True)}
             self.objective_ = np.array(training.losses)
-        self.codes_ = self._codes_of(views)
+        self.codes_ = self._codes_of(views) if self._gpu is None else self._codes_there(views, self._gpu)
 
     @abstractmethod
     def _learn(self, training: Training, labels: Any) -> tuple[Head, Head]:
@@ -85,30 +89,57 @@ class DeepHasher(CrossModalHasher):
         layers = (self.hidden,) if self.hidden else ()
         return layers, layers
 
+    @property
+    def _gpu(self) -> str | None:
+        """The device, if it is another than the CPU."""
+        return None if self.device is None or self.device.startswith("cpu") else self.device
+
+    def _check_params(self) -> None:
+        if self.device is not None and self.device.startswith("cupy"):
+            raise ParameterError(type(self).__name__, "device", "a device of PyTorch, such as 'cuda'", self.device)
+
     def _check_memory(self, views: PairedViews) -> None:
-        if self.device is not None and not self.device.startswith("cpu"):
-            return
+        for content, n_bytes in self._contents(views).items():
+            check_memory(type(self).__name__, content, n_bytes, self._gpu)
+
+    def _contents(self, views: PairedViews) -> dict[str, int]:
+        """What training holds at once, and its bytes."""
         n_weights = 0
         for width, layers in zip(views.n_features.values(), self._layers(), strict=False):
             widths = [width, *layers, self.n_bits]
             n_weights += sum(a * b for a, b in pairwise(widths))
-        owner = type(self).__name__
-        check_memory(owner, f"{n_weights:,} weights", WEIGHT_COPIES * FLOAT_BYTES * n_weights)
-        n_rows = min(views.n_rows, getattr(self, "max_rows", views.n_rows))
-        check_memory(owner, f"{n_rows:,} x {n_rows:,} pairs", self.pair_matrices * FLOAT_BYTES * n_rows**2)
+        n = min(views.n_rows, getattr(self, "max_rows", views.n_rows))
+        return {
+            f"{n_weights:,} weights": WEIGHT_COPIES * FLOAT_BYTES * n_weights,
+            f"{n:,} x {n:,} pairs": self.pair_matrices * FLOAT_BYTES * n**2,
+        }
 
     # -- encoding ------------------------------------------------------------------------------------------------
 
-    def _prepare(self, block: Floats, view: str) -> Floats:
-        """Rows as the heads take them."""
-        return unit_rows(block - self.means_[view])
+    def _prepare(self, block: Array, view: str) -> Array:
+        """Rows as the heads take them, on the device of the block."""
+        return unit_rows(block - to_device_of(self.means_[view], block))
 
-    def _project_block(self, block: Floats, view: str) -> Floats:
+    def _project_block(self, block: Array, view: str) -> Array:
         X = self._prepare(block, view)
         layers = self._double(view)
         for i in range(0, len(layers), 2):
-            X = (np.maximum(X, 0.0) if i else X) @ layers[i] + layers[i + 1]
+            X = (X.clip(0.0) if i else X) @ layers[i] + layers[i + 1]
         return X
+
+    def _codes_there(self, views: PairedViews, device: str) -> bits.Codes:
+        """Codes of training pairs as `_codes_of` has them, in double precision on a device."""
+        there = copy(self)
+        layers = {view: [to_device(layer, device) for layer in self._double(view)] for view in views}
+        there.__dict__["_doubles"] = {view: (self.heads_[view], layers[view]) for view in views}
+        codes = []
+        for rows in views.blocks():
+            blocks = {name: to_device(np.asarray(views.dense(name, rows)), device).double() for name in views}
+            fused = there._project_complete_block(blocks)
+            if fused is None:
+                fused = sum(there._project_block(block, name) for name, block in blocks.items())
+            codes.append(host(bits.pack(fused)))
+        return np.vstack(codes)
 
     def _double(self, view: str) -> list[Floats]:
         """The layers of a head in double precision; they are stored in single."""
@@ -124,14 +155,6 @@ class DeepHasher(CrossModalHasher):
         state = super().__getstate__()
         state.pop("_doubles", None)
         return state
-
-
-def unit_rows(X: Floats) -> Floats:
-    """Rows scaled to unit length, however large or small their numbers are; a row of zeros stays zero."""
-    largest = np.abs(X).max(axis=1, keepdims=True)
-    X = X / np.where(largest > SMALLEST, largest, 1.0)
-    length = np.sqrt(np.einsum("ij,ij->i", X, X))[:, None]
-    return X / np.where(length > SMALLEST, length, 1.0)
 
 
 def _is_share(value: Any) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from fusehash.errors import DataError
-from fusehash.numerics.arrays import host
+from fusehash.numerics.arrays import host, is_foreign
 from fusehash.parameters import Progress, rng_for
 from fusehash.views import Floats, PairedViews
 
@@ -18,7 +18,8 @@ Tensor: TypeAlias = Any  # torch.Tensor
 Optimizer: TypeAlias = Any  # torch.optim.Optimizer
 Rows: TypeAlias = np.ndarray[Any, np.dtype[np.intp]]
 SAMPLE_ROWS = 1000  # rows over which outputs start with mean zero
-KEEP_BYTES = 2**29  # prepared rows up to this size stay on the device between batches
+KEEP_BYTES = 2**29  # prepared rows up to this size stay in memory between batches
+KEEP_SHARE = 0.5  # of the free memory of a GPU may be taken by prepared rows
 
 
 class Training:
@@ -52,10 +53,11 @@ class Training:
         self._threads = torch.get_num_threads()
         torch.set_num_threads(1)  # sums over threads differ in their last bits
         n_bytes = 4 * self.n_rows * sum(self.views.n_features.values())
-        if self.views.in_memory and n_bytes <= KEEP_BYTES:
+        if self.views.in_memory and n_bytes <= self._most_kept():
             for name in self.views:
-                parts = [self._read(name, rows) for rows in self.views.blocks()]
-                self._kept[name] = torch.cat(parts)
+                self._kept[name] = kept = torch.empty(self.n_rows, self.views.n_features[name], device=self.device)
+                for rows in self.views.blocks():
+                    kept[rows] = self._read(name, rows)
         return self
 
     def __exit__(
@@ -64,16 +66,30 @@ class Training:
         self._kept.clear()
         torch.set_num_threads(self._threads)
 
+    def _most_kept(self) -> int:
+        if self.device.type != "cuda":
+            return KEEP_BYTES
+        return int(KEEP_SHARE * torch.cuda.mem_get_info(self.device)[0])
+
     # -- rows ----------------------------------------------------------------------------------------------------
 
     def rows(self, name: str, rows: Any) -> Tensor:
         """Some prepared rows of a view on the device."""
         if name in self._kept:
-            return self._kept[name][rows if isinstance(rows, slice) else torch.as_tensor(rows, device=self.device)]
+            return self._kept[name][rows if isinstance(rows, slice) else self.index(rows)]
         return self._read(name, rows)
 
     def _read(self, name: str, rows: Any) -> Tensor:
+        if self.device.type != "cpu":
+            return self._read_there(name, rows)
         return self.tensor(self._prepare(self.views.block(name, rows), name))
+
+    def _read_there(self, name: str, rows: Any) -> Tensor:
+        """Rows that are prepared on the device, which is quicker than on the host."""
+        block = self.views.dense(name, rows)
+        block = torch.as_tensor(host(block) if is_foreign(block) else block, device=self.device)
+        prepared: Tensor = self._prepare(block.double(), name)
+        return prepared.float()
 
     def pair(self, rows: Any) -> tuple[Tensor, Tensor]:
         """Some prepared rows of both views."""
@@ -87,7 +103,7 @@ class Training:
         """An array in single precision on the device."""
         return torch.as_tensor(np.ascontiguousarray(array, dtype=np.float32), device=self.device)
 
-    def index(self, rows: Rows) -> Tensor:
+    def index(self, rows: Rows | Tensor) -> Tensor:
         """Row numbers on the device."""
         return torch.as_tensor(rows, device=self.device)
 
@@ -169,10 +185,14 @@ class Training:
             self.losses.append(loss)
             self._report(epoch + 1, total, f"epoch {epoch + 1}, loss {loss:.6g}")
 
-    def batches(self, size: int, *, drop_last: bool = True) -> Iterator[Rows]:
-        """All rows in random order, in batches. With `drop_last` (or a rest of one row) the rest is left out."""
+    def batches(self, size: int, *, drop_last: bool = True) -> Iterator[Rows | Tensor]:
+        """All rows in random order, in batches. With `drop_last` (or a rest of one row) the rest is left out.
+
+        Row numbers are on the device if the rows are, so that no step waits for a copy.
+        """
         size = min(size, self.n_rows)
         order = self._rng.permutation(self.n_rows)
+        order = self.index(order) if self._kept else order
         for start in range(0, self.n_rows, size):
             rows = order[start : start + size]
             if len(rows) == size or (not drop_last and len(rows) > 1):
@@ -184,8 +204,8 @@ class Training:
             yield self._rng.choice(self.n_rows, min(size, self.n_rows), replace=False)
 
     def numbers(self, high: int, shape: tuple[int, ...]) -> Tensor:
-        """Random integers below `high`."""
-        return torch.as_tensor(self._rng.integers(high, size=shape), device=self.device)
+        """Random integers below `high`, made on the device."""
+        return torch.randint(high, shape, generator=self.generator, device=self.device)
 
     def step(self, loss: Tensor, *optimizers: Optimizer, clip: float | None = None) -> None:
         """One step down the gradient of the loss."""
@@ -211,6 +231,10 @@ class Training:
     def set_rate(optimizer: Optimizer, rate: float) -> None:
         for group in optimizer.param_groups:
             group["lr"] = float(rate)
+
+    def mixed(self, enabled: bool) -> Any:
+        """A context in which products are in bfloat16."""
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=enabled)
 
     def no_grad(self) -> Any:
         return torch.no_grad()

@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fusehash.hashers.deep.similarities import unit
-from fusehash.hashers.deep.skeleton import DeepHasher
+from fusehash.hashers.deep.skeleton import FLOAT_BYTES, DeepHasher
 from fusehash.numerics.arrays import Array, namespace
-from fusehash.parameters import Progress, Rule, between, integer, real
+from fusehash.parameters import Progress, Rule, between, flag, integer, real
+from fusehash.views import PairedViews
 
 SCORE_ALL_ROWS = 2**16  # with at most so many rows, the scores of all memories are cheaper than gathered memories
 
@@ -39,6 +40,8 @@ class UCCH(DeepHasher):
         a, m and how far entries beyond the margin are lowered.
     n_negatives, temperature, memory_momentum : int, default 4096; float, default .9, .4
         How many memories a row is contrasted with, tau and d.
+    mixed_precision : bool, default False
+        Multiply in bfloat16 in the heads while they learn; losses and weights stay in single precision.
     center : bool, default False
         Subtract the training mean before rows are scaled to unit length.
     device : str, optional
@@ -78,6 +81,7 @@ class UCCH(DeepHasher):
         "n_negatives": integer(1),
         "temperature": real(strict=True),
         "memory_momentum": between(0.0, 1.0),
+        "mixed_precision": flag(),
     }
 
     def __init__(
@@ -94,6 +98,7 @@ class UCCH(DeepHasher):
         n_negatives: int = 4096,
         temperature: float = 0.9,
         memory_momentum: float = 0.4,
+        mixed_precision: bool = False,
         center: bool = False,
         device: str | None = None,
         random_state: Any = None,
@@ -110,6 +115,7 @@ class UCCH(DeepHasher):
         self.n_negatives = n_negatives
         self.temperature = temperature
         self.memory_momentum = memory_momentum
+        self.mixed_precision = mixed_precision
         self.center = center
         self.device = device
         self.random_state = random_state
@@ -119,6 +125,16 @@ class UCCH(DeepHasher):
         layers = (self.hidden,) if self.hidden else ()
         return layers * 2, layers
 
+    def _contents(self, views: PairedViews) -> dict[str, int]:
+        n = views.n_rows
+        compared = f"{self.batch_size:,} rows compared with {self.n_negatives:,} memories each"
+        n_compared = 2 * n if n <= SCORE_ALL_ROWS else self.n_bits * (min(self.n_negatives, n) + 1)
+        return {
+            **super()._contents(views),
+            f"a memory of {n:,} rows": FLOAT_BYTES * n * self.n_bits,
+            compared: FLOAT_BYTES * min(self.batch_size, n) * n_compared,
+        }
+
     def _learn(self, training: Any, labels: Any) -> Any:
         image, text = training.heads(self._layers(), self.n_bits)
         optimizer = training.adam([*image.weights, *text.weights], self.learning_rate, weight_decay=1e-6)
@@ -127,7 +143,9 @@ class UCCH(DeepHasher):
         for epoch in training.epochs(self.epochs):
             for rows in training.batches(self.batch_size):
                 F_I, F_T = training.pair(rows)
-                u, v = unit(image(F_I).tanh()), unit(text(F_T).tanh())
+                with training.mixed(self.mixed_precision):
+                    h_I, h_T = image(F_I), text(F_T)
+                u, v = unit(h_I.float().tanh()), unit(h_T.float().tanh())
                 if epoch:
                     drawn = training.numbers(training.n_rows, (len(rows), n_negatives))
                     contrasted = self._contrast(memory, training.index(rows), drawn, u, v)
@@ -151,8 +169,8 @@ class UCCH(DeepHasher):
             all_codes = memory.sign()
             scores = [(w @ all_codes.T).gather(1, columns) for w in (u, v)]
         else:
-            codes = memory[columns].sign()
-            scores = [(codes @ w[:, :, None])[:, :, 0] for w in (u, v)]
+            both = memory[columns].sign() @ namespace(u).stack([u, v], axis=2)  # memories are read once for both
+            scores = [both[:, :, 0], both[:, :, 1]]
         return sum((-first_log_share(score * self._scale)).mean() for score in scores)
 
     def _contrast_in_batch(self, u: Array, v: Array) -> Array:
