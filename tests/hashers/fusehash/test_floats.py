@@ -138,6 +138,23 @@ def test_views_of_different_widths_are_refused_with_what_to_do():
         model_of(views={"image": LEARNED["image"], "text": LEARNED["text"][:, :20]})
 
 
+@pytest.mark.parametrize("method", ["fusehash", "rabitq", "itq", "centered_sign"])
+def test_rows_of_zeros_are_refused_by_number(method):
+    views = {name: X.copy() for name, X in joint_embeddings(2500, width=16).items()}
+    views["text"][2400] = 0.0  # beyond the first block of rows
+    params = {"target": "floats"} if method == "fusehash" else {}
+    with pytest.raises(DataError, match=r"View 'text' must hold embeddings other than zero. Row 2400 is all zeros."):
+        hashers.make(method, n_bits=16, **params).fit(views)
+    views["text"][2400] = np.nan
+    if method == "fusehash":  # a missing row is no row of zeros
+        fh.FuseHash(n_bits=16, target="floats", missing="allow").fit(views)
+
+
+def test_codes_have_at_most_4096_bits():
+    with pytest.raises(ParameterError, match=r"at most 4096\. Got 5000"):
+        model_of(5000)
+
+
 def test_learning_on_is_refused():
     with pytest.raises(DataError, match='target="pairs"'):
         fh.FuseHash(n_bits=16, target="floats").partial_fit(LEARNED)

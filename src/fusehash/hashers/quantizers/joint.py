@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from fusehash.errors import DataError
 from fusehash.hashers.linear import LinearHasher, check_varies
 from fusehash.numerics.features import unit_rows
 from fusehash.numerics.linalg import CenteredGram
@@ -40,13 +41,21 @@ def random_rotation(width: int, n_bits: int, seed: int) -> Floats:
 
 
 def unit_moments(views: PairedViews) -> dict[str, CenteredGram]:
-    """Mean and centered Gram matrix of the unit rows of every view, over the rows where it is present."""
+    """Mean and centered Gram matrix of the unit rows of every view, over the rows where it is present.
+
+    Raises DataError for a row of zeros, which has no direction: in embeddings it stands for an item that failed.
+    """
     totals = {}
     for name in views:
         total, present = CenteredGram(views.n_features[name]), views.is_present(name)
+        zeros: list[int] = []
         for rows in views.blocks():
-            total.add(unit_rows(views.block(name, rows)[present[rows]]))
+            block = views.block(name, rows)
+            zeros += (rows.start + np.flatnonzero(present[rows] & ~block.any(axis=1))).tolist()
+            total.add(unit_rows(block[present[rows]]))
         check_varies(name, total.mean, total.variance)
+        if zeros:
+            raise DataError(f"View '{name}' must hold embeddings other than zero. Row {zeros[0]} is all zeros.")
         totals[name] = total
     return totals
 
