@@ -26,7 +26,8 @@ encoders.sentence encoders.onnx encoders.weights encoders.graph encoders.package
 datasets.base datasets.matlab datasets.arrays datasets.folders datasets.splits datasets.photos datasets.emoji
 datasets.synthetic datasets.loading datasets.verification datasets
 evaluation.tie_kernels evaluation.kernels evaluation.ranking evaluation.relevance evaluation.curves
-evaluation.map_rules evaluation.metrics evaluation.result evaluation.protocols evaluation.embeddings evaluation
+evaluation.map_rules evaluation.metrics evaluation.result evaluation.protocols evaluation.embeddings
+evaluation.inspection evaluation
 hashers.encoding hashers.base hashers.linear hashers.kernel hashers.canonical hashers.controls hashers.catalogue
 hashers.quantizers hashers.quantizers.joint hashers.quantizers.sign hashers.quantizers.centered_sign
 hashers.quantizers.itq hashers.quantizers.rabitq hashers.quantizers.pq
@@ -60,7 +61,7 @@ search.exchange.arrow search.exchange.formats search.exchange
 search
 dedupe.perceptual dedupe.pictures dedupe.removal dedupe.page dedupe
 retriever
-plots.drawing plots.codes plots.rankings plots.results plots
+plots.drawing plots.codes plots.rankings plots.results plots.embeddings plots
 experiments experiments.methods experiments.store experiments.spec experiments.embeddings experiments.metrics
 experiments.examples experiments.significance experiments.tables experiments.figures experiments.report
 experiments.workers experiments.runner experiments.scoring experiments.leaderboard
@@ -75,8 +76,9 @@ collection.collection collection
 app.errors app.guard app.connections app.pools app.cache app.records
 app.routes.common app.routes.searching app.routes.items app.routes.overviews app.routes.writing app.routes.pages
 app.routes app app.server
-commands commands.terminal commands.inputs commands.models commands.evaluate commands.quantize commands.collection
-commands.index commands.dedupe commands.encoders commands.bench commands.data commands.serve commands.demo
+commands commands.terminal commands.inputs commands.models commands.evaluate commands.quantize commands.inspect
+commands.collection commands.index commands.dedupe commands.encoders commands.bench commands.data commands.serve
+commands.demo
 cli fusehash
 """.split()  # noqa: SIM905
 

@@ -1,4 +1,4 @@
-"""The command line: `fusehash demo | fit | encode | evaluate | quantize | index | search | ...`, all thin."""
+"""The command line: `fusehash demo | fit | encode | evaluate | inspect | quantize | index | search | ...`, all thin."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fusehash.commands import bench, data, dedupe, demo, encoders, evaluate, index, models, quantize, serve
+from fusehash.commands import bench, data, dedupe, demo, encoders, evaluate, index, inspect, models, quantize, serve
 from fusehash.commands.terminal import FusehashGroup, complain
 
 app = typer.Typer(
@@ -41,6 +41,7 @@ app.command(epilog=demo.EXAMPLE)(demo.demo)
 app.command(epilog=models.FIT_EXAMPLE)(models.fit)
 app.command(epilog=models.ENCODE_EXAMPLE)(models.encode)
 app.command(epilog=evaluate.EXAMPLE)(evaluate.evaluate)
+app.command(epilog=inspect.EXAMPLE)(inspect.inspect)
 app.command(epilog=quantize.EXAMPLE)(quantize.quantize)
 app.add_typer(index.index_app, name="index")
 app.command(epilog=index.SEARCH_EXAMPLE)(index.search)

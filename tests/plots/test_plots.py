@@ -10,6 +10,7 @@ import pytest
 import fusehash as fh
 from fusehash.errors import DataError, ParameterError
 from fusehash.plots.codes import correlations, principal_plane
+from joint import joint_embeddings
 
 RNG = np.random.default_rng(0)
 CODES = RNG.integers(0, 256, (300, 4), dtype=np.uint8)
@@ -30,6 +31,7 @@ def runs():
 
 @pytest.fixture(scope="module")
 def plots(runs):
+    inspected = fh.evaluation.inspect_embeddings(joint_embeddings(80, width=24), lengths=(16, 32))
     pairs = {8: (QUERIES[:, :1], CODES[:, :1]), 32: (QUERIES, CODES)}
     return {
         "code_balance": fh.plots.code_balance({"training": CODES, "new": QUERIES}),
@@ -39,6 +41,8 @@ def plots(runs):
         "ties": fh.plots.ties(pairs, LABELS),
         "precision_recall": fh.plots.precision_recall({"mine": pairs[32]}, LABELS),
         "map_over_bits": fh.plots.map_over_bits({"regression": runs}, "HN", "text->image"),
+        "recall_over_bits": fh.plots.recall_over_bits(inspected),
+        "spectra": fh.plots.spectra(inspected),
         "cost": fh.plots.cost({"fit": {100: 0.1, 1000: 0.5}}),
     }
 
@@ -138,3 +142,12 @@ def test_wrong_input_is_one_clear_sentence(draw, message):
 def test_results_without_the_protocol_say_what_they_hold(runs):
     with pytest.raises(DataError, match="HN"):
         fh.plots.map_over_bits({"regression": runs}, "XX")
+
+
+def test_what_bits_buy_is_described_with_its_numbers():
+    found = fh.evaluation.inspect_embeddings(joint_embeddings(80, width=24), lengths=(16, 32))
+    plot = fh.plots.recall_over_bits(found)
+    assert f"sign {found.recall('sign', 32):.3f}" in plot.description
+    assert f"two numbers, rescored {found.recall('two numbers', 32, is_rescored=True):.3f}" in plot.description
+    half = sum(np.cumsum(found.spectra["text"]) < 0.5 * sum(found.spectra["text"])) + 1
+    assert f"text: half of the variance in {half} of 24" in fh.plots.spectra(found).description

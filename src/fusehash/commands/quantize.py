@@ -14,10 +14,10 @@ import typer
 from fusehash.commands import inputs
 from fusehash.commands.terminal import print_json, print_table, progress, say
 from fusehash.errors import DataError
-from fusehash.parameters import Progress
 
 if TYPE_CHECKING:
     from fusehash.hashers.base import CrossModalHasher
+    from fusehash.parameters import Progress
     from fusehash.views import PairedViews
 
 EXAMPLE = """Example: fusehash quantize image.npy text.npy --bits 256 --out codes

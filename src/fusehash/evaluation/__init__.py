@@ -15,6 +15,7 @@ from fusehash.evaluation.embeddings import (
     recall_of,
     rescored,
 )
+from fusehash.evaluation.inspection import EmbeddingInspection, inspect_embeddings
 from fusehash.evaluation.map_rules import MAP_RULES, MapRule
 from fusehash.evaluation.metrics import (
     METRICS,
@@ -34,6 +35,7 @@ __all__ = [
     "MAP_RULES",
     "METRICS",
     "PROTOCOLS",
+    "EmbeddingInspection",
     "EmbeddingScores",
     "EvaluationResult",
     "MapRule",
@@ -44,6 +46,7 @@ __all__ = [
     "average_precision",
     "evaluate",
     "evaluate_embeddings",
+    "inspect_embeddings",
     "mean_average_precision",
     "ndcg",
     "ndcg_per_query",

@@ -89,6 +89,14 @@ def text_as_text() -> Iterator[None]:
         yield
 
 
+def check_drawing(path: str | os.PathLike[str]) -> Path:
+    """Raise unless a chart can be drawn here and written to a file of this name."""
+    if Path(path).suffix not in FILE_FORMATS:
+        raise ParameterError("Plot.save", "path", f"a file that ends in {', '.join(FILE_FORMATS)}", str(path))
+    require("matplotlib", "Drawing figures")
+    return Path(path)
+
+
 class Plot:
     """A drawn chart: a notebook shows it, `save` writes it, `figure` is matplotlib's, to change what you like.
 
@@ -125,9 +133,7 @@ class Plot:
         ParameterError
             If the ending is another one.
         """
-        path = Path(path)
-        if path.suffix not in FILE_FORMATS:
-            raise ParameterError("Plot.save", "path", f"a file that ends in {', '.join(FILE_FORMATS)}", str(path))
+        path = check_drawing(path)
         if path.suffix == ".svg":
             content = f'<?xml version="1.0" encoding="UTF-8"?>\n{self.svg()}\n'.encode()
         else:
