@@ -101,8 +101,8 @@ CANDIDATES: dict[str, list[Settings]] = {
     "cmfh": [{}, {"mu": 10.0}, {"mu": 1.0}, {"mu": 0.1}, {"mu": 0.01}, {"mu": 0.001}],
     "dcmh": [
         {"epochs": 500}, {**BOTH, "epochs": 100, "learning_rate": 0.1}, {**BOTH, "epochs": 300, "learning_rate": 0.1},
-        {"image_hidden": 4096, "hidden": 4096, "epochs": 300, "learning_rate": 0.1},
-        {**BOTH, "epochs": 300, "learning_rate": 0.3}, {**BOTH, "epochs": 300, "learning_rate": 0.3, "center": True},
+        {**BOTH, "epochs": 300, "learning_rate": 0.1, "center": True}, {**BOTH, "epochs": 500, "learning_rate": 0.03},
+        {"image_hidden": 4096, "hidden": 4096, "epochs": 300, "learning_rate": 0.03},
     ],
     "ddcmh": [
         {}, {**BOTH, "epochs": 20}, BOTH, {"epochs": 20}, {**BOTH, "epochs": 20, "center": True},
@@ -131,6 +131,7 @@ CANDIDATES_FLICKR8K: dict[str, list[Settings]] = {
     ],
 }  # fmt: skip
 DEEP = tuple(AUTHORS)
+CLOSED_FLICKR8K: dict[str, Settings] = {"seph": {"subsample": True}}  # it compares all pairs of rows
 SUPERVISED = ("dcmh", "ddcmh", "scm", "seph")
 CLASSES = {"dsah": "djsrh"}  # a method that is another one with some settings
 
@@ -161,15 +162,20 @@ def candidates(data: str) -> dict[str, list[Settings]]:
     return CANDIDATES_FLICKR8K if data == "flickr8k" else CANDIDATES
 
 
+def closed(data: str) -> dict[str, Settings]:
+    return {method: CLOSED_FLICKR8K.get(method, {}) if data == "flickr8k" else {} for method in CLOSED}
+
+
 def chosen(data: str, lines: list[dict[str, Any]]) -> dict[str, Settings]:
-    """The best candidate of every method whose trials are all there."""
-    found = {job_of(line): line["scores"] for line in lines if line["kind"] == "trial"}
+    """The best candidate of every method whose trials are all there; one that raised an error is the worst."""
+    found = {job_of(line): line for line in lines if line["kind"] == "trial"}
     best = {}
     for method, grid in candidates(data).items():
         trials = [found.get(job(data, method, params, 0, "trial")) for params in grid]
         if all(trials):
             measure = "held-out MAP@50" if method in SUPERVISED else "score"
-            best[method] = grid[int(np.argmax([scores[measure] for scores in trials if scores]))]
+            scores = [line["scores"].get(measure, -np.inf) for line in trials if line]
+            best[method] = grid[int(np.argmax(scores))]
     return best
 
 
@@ -184,7 +190,7 @@ def plan(lines: list[dict[str, Any]], stages: list[str]) -> Iterator[Job]:
             continue
         start = START_FLICKR8K if data == "flickr8k" else START
         settings = {
-            "closed": {method: {} for method in CLOSED},
+            "closed": closed(data),
             "start": start,
             "authors": AUTHORS_WIKI if data == "wiki" else AUTHORS,
             "chosen": chosen(data, lines),
@@ -310,6 +316,9 @@ def held_out_scores(model: Any, dataset: Any, rows: Any, held: Any) -> dict[str,
 def serve(pipe: Any, task: Job, folder: Path, device: str | None) -> None:
     try:
         pipe.send(do(task, folder, device))
+    except fh.errors.DataError as error:  # such as training that diverges: a result, too
+        outcome = {"kind": task.kind, "data": task.data, "method": task.method, "params": json.loads(task.params)}
+        pipe.send({**outcome, "bits": BITS, "seed": task.seed, "seconds": 0.0, "scores": {}, "error": str(error)})
     except Exception as error:  # is printed, and the others go on
         pipe.send(f"{type(error).__name__}: {error}")
 
@@ -358,7 +367,7 @@ def run(options: argparse.Namespace) -> None:
                 file.write(json.dumps(line) + "\n")
             shown = [name for name in SHOWN if name in line["scores"]]
             print(
-                f"{time.monotonic() - started:5.0f} s  {task}  {line['seconds']} s ",
+                f"{time.monotonic() - started:5.0f} s  {task}  {line.get('error', line['seconds'])} s ",
                 *(f"{line['scores'][name]:.3f}" for name in shown),
                 flush=True,
             )
@@ -406,7 +415,7 @@ def table(results: Path) -> None:
     """Mean and spread over seeds, a line for each settings; then what was chosen."""
     lines = stored(results)
     for data in dict.fromkeys(line["data"] for line in lines):
-        runs = [line for line in lines if line["data"] == data and line["kind"] == "run"]
+        runs = [line for line in lines if line["data"] == data and line["kind"] == "run" and line["scores"]]
         named = settings_of(data, lines)
         columns = {title: key for title, key in COLUMNS[data].items() if runs and key in runs[0]["scores"]}
         print(f"\n**{data}, {BITS} bits**\n")
@@ -433,7 +442,7 @@ def settings_of(data: str, lines: list[dict[str, Any]]) -> dict[tuple[str, str],
         "start": START_FLICKR8K if data == "flickr8k" else START,
         "authors": AUTHORS_WIKI if data == "wiki" else AUTHORS,
         "chosen": chosen(data, lines),
-        "defaults": {method: {} for method in CLOSED},
+        "defaults": closed(data),
     }
     names: dict[tuple[str, str], list[str]] = {}
     for kind, settings in kinds.items():
