@@ -49,8 +49,8 @@ search.engines search.engines.kernel search.engines.scan search.engines.look_ups
 search.engines.numpy
 search.engines.multi_index.look_up search.engines.multi_index.segments search.engines.multi_index.kept
 search.engines.multi_index
-search.engines.faiss search.engines.torch.kernels search.engines.torch.select search.engines.torch.weighted
-search.engines.torch
+search.engines.faiss search.engines.torch.kernels search.engines.torch.cascade search.engines.torch.select
+search.engines.torch.weighted search.engines.torch
 search.near.passes search.near.pairs search.near.groups search.near
 search.store search.file
 search.servers search.servers.address search.servers.postgres search.servers.milvus

@@ -227,21 +227,39 @@ def test_fused_without_torch_raises() -> None:
 FUSED = """
 import numpy as np, torch
 from fusehash.search.engines import make
-from fusehash.search.engines.torch import select
+from fusehash.search.engines.torch import cascade
+from fusehash.search.projections import quantized
 from fusehash.search.rows import CodeRows
 rng = np.random.default_rng(0)
-for n_bits, n, m, k, values in ((128, 700, 9, 5, 256), (64, 699, 3, 7, 256), (8, 701, 5, 30, 4), (24, 500, 2, 7, 2),
-                                (264, 321, 3, 5, 256), (1024, 200, 2, 3, 256), (4096, 130, 2, 3, 256)):
+cascade._TILE = 64
+for n_bits, n, m, k, values in ((128, 300, 3, 5, 256), (64, 1099, 2, 7, 256), (8, 701, 2, 30, 4), (24, 300, 2, 7, 2),
+                                (264, 161, 2, 5, 256), (64, 2000, 1, 140, 256)):
     codes, queries = (rng.integers(0, values, (rows, n_bits // 8)).astype(np.uint8) for rows in (n, m))
-    words, asked = (select.to_words(torch.tensor(each)) for each in (codes, queries))
-    expected = make("numpy").search(CodeRows.numbered(codes), queries, k, None, None)
-    for size, tensor_cores, cells in ((32, True, 1 << 24), (64, True, 1 << 14), (128, False, 1 << 14)):
-        found = select.fused_top_k(words, asked, k, cells, size=size, tensor_cores=tensor_cores)
+    words, asked = (cascade.to_words(torch.tensor(each)) for each in (codes, queries))
+    rows = CodeRows.numbered(codes)
+    expected = make("numpy").search(rows, queries, k, None, None)
+    real = quantized(rng.standard_normal((m, n_bits)) if values > 4 else rng.integers(-2, 3, (m, n_bits)) + 0.0)
+    scored = make("numpy").weighted.search(rows, real, k, None, None)
+    weights = np.zeros((m, 32 * words.shape[1]), np.int64)
+    weights[:, :n_bits] = real.weights
+    for width, size, tensor_cores in ((8192, 64, True), (300, 256, False), (600, 256, True)):
+        cascade.WIDTH = width
+        found = cascade.top_k(words, asked, k, 1 << 15, size=size, tensor_cores=tensor_cores)
         for one, other in zip(found, expected, strict=True):
             np.testing.assert_array_equal(one.numpy(), other)
+        if tensor_cores:
+            scores, positions, certain = cascade.weighted_top_k(words, torch.tensor(weights), k, 1 << 15, size=size)
+            certain = certain.numpy()
+            assert values == 4 or certain.all()
+            np.testing.assert_array_equal((scores.numpy() * real.steps[:, None])[certain], scored[0][certain])
+            np.testing.assert_array_equal(positions.numpy()[certain], scored[1][certain])
+# Codes that all have the same score: nothing is certain, unless every group was looked at.
+codes, weights = torch.zeros((2000, 2), dtype=torch.int32), torch.ones((1, 64), dtype=torch.int64) << 40
+assert not cascade.weighted_top_k(codes, weights, 3, 1 << 15, size=32)[2].any()
 """
 
 
+@pytest.mark.slow
 def test_fused_kernels_interpreted() -> None:
     """Triton interprets its kernels on the processor; no GPU is needed."""
     if find_spec("triton") is None or find_spec("torch") is None:
@@ -268,6 +286,11 @@ def test_on_a_gpu(optional: Any, method: str) -> None:
         found = gpu.top_k(*sent, k, method=method)
         assert all(each.is_cuda for each in found)
         assert_found([each.cpu() for each in found], reference.search(CodeRows.numbered(codes), queries, k, None, None))
+        index, exact = (HammingIndex(n_bits, engine=engine) for engine in ("torch:cuda", "numpy"))
+        projections = rng.standard_normal((m, n_bits))
+        for each in (index, exact):
+            each.add(codes)
+        assert_found(index.search(projections, k), exact.search(projections, k), ("float64", "int64"))
         ranges = [each.cpu() for each in gpu.within(*sent, n_bits // 3)]
         assert_found(
             ranges,

@@ -7,12 +7,12 @@ results as scan.py. Distances come from one matrix product. With codes c and que
 
 an integer of at most 512 for K <= 1024, hence exact in half precision, which accelerators multiply fastest. Longer
 codes take single precision, in which partial sums are exact too. select.py takes the nearest k out of that matrix.
-Queries and codes are cut into blocks, so that memory stays bounded.
+Queries and codes are cut into blocks, so that memory stays bounded. On CUDA with Triton, cascade.py answers without
+that matrix.
 """
 
 from __future__ import annotations
 
-import logging
 import weakref
 from collections.abc import Iterator
 from types import ModuleType
@@ -24,20 +24,18 @@ from fusehash.bits import Codes, byte_signs
 from fusehash.errors import ParameterError
 from fusehash.extras import require
 from fusehash.forks import new_lock
-from fusehash.numerics.arrays import cast, host, is_accelerated, namespace, to_device_of
+from fusehash.numerics.arrays import cast, is_accelerated, namespace, to_device_of
 from fusehash.search.engines import weighted as processor
-from fusehash.search.engines.torch import select, weighted
+from fusehash.search.engines.torch import cascade, select, weighted
+from fusehash.search.engines.torch.weighted import to_host
 from fusehash.search.projections import Projections
 from fusehash.search.rows import Allowed, CodeRows, InRange, Nearest, Threads
-
-logger = logging.getLogger(__name__)
 
 _CELLS = {True: 1 << 29, False: 1 << 24}  # distances in memory at a time: on an accelerator, and on a processor
 _BITS = {True: 1 << 30, False: 1 << 26}  # bits unpacked at a time, and kept unpacked if all codes have no more
 _ROUND = 64  # rows of a product come in multiples of this: unaligned ones are several times slower
 _HALF_BITS = 1024  # codes up to this length are multiplied in half precision
 _FEW = 64  # queries below which codes are cut into blocks before queries are
-_fused_fails = False  # reported once; from then on products answer
 
 
 class TorchEngine:
@@ -57,13 +55,13 @@ class TorchEngine:
 
     def search(self, rows: CodeRows, queries: Codes, k: int, allowed: Allowed, threads: Threads) -> Nearest:
         distances, positions = top_k(self._sent(rows), self._send(queries), k, allowed=self._send(allowed))
-        return host(distances), host(positions)
+        return to_host(distances), to_host(positions)
 
     def range_search(self, rows: CodeRows, queries: Codes, radius: int, allowed: Allowed, threads: Threads) -> InRange:
         offsets, distances, positions = within(
             self._sent(rows), self._send(queries), radius, allowed=self._send(allowed)
         )
-        return host(offsets), host(distances), host(positions)
+        return to_host(offsets), to_host(distances), to_host(positions)
 
     @property
     def weighted(self) -> TorchWeighted | ModuleType:
@@ -112,7 +110,7 @@ class TorchWeighted:
         self._engine = engine
 
     def search(self, rows: CodeRows, queries: Projections, k: int, allowed: Allowed, threads: Threads) -> Any:
-        return weighted.top_k(self._engine._sent(rows).codes, queries, k, self._engine._send(allowed))
+        return weighted.top_k(self._engine._sent(rows), queries, k, self._engine._send(allowed))
 
     def range_search(
         self, rows: CodeRows, queries: Projections, radius: float, allowed: Allowed, threads: Threads
@@ -163,7 +161,7 @@ class Resident:
     def words(self) -> Any:
         """The codes as 32-bit words (PyTorch)."""
         if self._words is None:
-            self._words = select.to_words(self.codes)
+            self._words = cascade.to_words(self.codes)
         return self._words
 
     def distances(self, queries: Any, start: int, stop: int) -> Any:
@@ -277,17 +275,9 @@ def _positions(allowed: Any, positions: Any) -> Any:
 
 def _fused(resident: Resident, queries: Any, k: int, cells: int, *, must: bool) -> tuple[Any, Any] | None:
     """The result of the Triton kernels, or None where they cannot be used."""
-    global _fused_fails
-    reason = select.missing_for_fused(queries)
+    reason = cascade.missing(queries)
     if must and reason:
         raise ParameterError("top_k", "method", f"'auto' or 'product' ({reason})", "fused")
-    if reason or not select.suits_fused(len(resident), k) or (_fused_fails and not must):
+    if reason or not cascade.suits(len(resident), k):
         return None
-    try:
-        return select.fused_top_k(resident.words(), select.to_words(queries), k, cells)
-    except Exception as error:  # compilers fail in many ways; the products have the same results
-        if must or "OutOfMemory" in type(error).__name__:
-            raise
-        _fused_fails = True
-        logger.warning("Triton could not run (%s): searches use matrix products, with the same results", error)
-        return None
+    return cascade.attempt(lambda: cascade.top_k(resident.words(), cascade.to_words(queries), k, cells // 2), must=must)

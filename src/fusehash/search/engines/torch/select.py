@@ -10,26 +10,18 @@ Selecting directly takes many passes over a wide row. Two observations make it o
 With groups of sqrt(n / k) columns both have about sqrt(n k) entries. Rows that are short enough are turned into keys,
 value * width + column, all different, so that no library has a choice between ties.
 
-On CUDA the matrix of distances is never written: two Triton kernels (kernels.py) keep distances in registers. The first
-returns the smallest distance of every group of codes, the second the distances in the chosen groups. Codes stay packed,
-as 32-bit words. Many queries meet the codes in tensor cores, with bits turned into -1 and +1 on the way; a few are
-compared by exclusive or and counting bits.
+cascade.py does the same on CUDA without the matrix.
 """
 
 from __future__ import annotations
 
-import os
-from importlib import import_module
-from math import isqrt
 from typing import Any
 
-from fusehash.extras import is_installed
 from fusehash.numerics.arrays import cast, namespace
+from fusehash.search.engines.torch.cascade import group_size
 
 LEAF = 4096  # columns up to which a row is selected from directly
 _FAR = 8192  # greater than any distance, and exact in half precision
-_GROUP_SIZES = (32, 128)  # codes per group of the fused search, at least and at most: what tiles in registers can take
-_MANY = 16  # queries from which on the fused search uses tensor cores
 
 
 class Held:
@@ -66,10 +58,10 @@ def worth_grouping(n: int, k: int) -> bool:
     return n > LEAF and n >= 16 * k
 
 
-def smallest(matrix: Held | _Fused, k: int, size: int | None = None) -> tuple[Any, Any]:
+def smallest(matrix: Held, k: int, size: int | None = None) -> tuple[Any, Any]:
     """The k smallest values of every row and their columns (int64), by (value, column); k is at most the columns."""
     if size is None:
-        if isinstance(matrix, Held) and not worth_grouping(matrix.n_columns, k):
+        if not worth_grouping(matrix.n_columns, k):
             return first(matrix.values, k)
         size = group_size(matrix.n_columns, k)
     _, chosen = smallest(Held(matrix.minima(size)), k)
@@ -77,11 +69,6 @@ def smallest(matrix: Held | _Fused, k: int, size: int | None = None) -> tuple[An
     values, columns = smallest(Held(matrix.groups(chosen, size)), k)
     xp = namespace(values)
     return values, xp.take_along_axis(chosen, columns // size, axis=1) * size + columns % size
-
-
-def group_size(n: int, k: int) -> int:
-    """The power of two nearest to sqrt(n / k)."""
-    return 1 << max(1, isqrt(2 * n // max(1, k)).bit_length() - 1)
 
 
 def merge(earlier: tuple[Any, Any], later: tuple[Any, Any], k: int) -> tuple[Any, Any]:
@@ -103,104 +90,3 @@ def first(values: Any, k: int) -> tuple[Any, Any]:
         keys = xp.sort(keys, axis=1)[:, :k]
     width = max(1, width)
     return keys // width, cast(keys % width, "int64")
-
-
-def missing_for_fused(array: Any) -> str:
-    """What is missing to run the Triton kernels on this array; empty if nothing."""
-    if not hasattr(array, "is_cuda"):
-        return "the kernels take PyTorch tensors"
-    if not array.is_cuda and os.environ.get("TRITON_INTERPRET") != "1":
-        return "the kernels need a CUDA device"
-    return "" if is_installed("triton") else "Triton is not installed"
-
-
-def suits_fused(n: int, k: int) -> bool:
-    """Whether choosing k groups leaves out most of n codes; else the matrix may as well be in memory."""
-    return n > LEAF and n >= 4 * k * _GROUP_SIZES[0]
-
-
-def to_words(codes: Any) -> Any:
-    """Packed codes as 32-bit words (n, words), padded with zeros."""
-    import torch
-
-    gap = -codes.shape[1] % 4
-    padded = torch.nn.functional.pad(codes, (0, gap)) if gap else codes
-    return padded.contiguous().view(torch.int32)
-
-
-def fused_top_k(
-    words: Any, queries: Any, k: int, cells: int, *, size: int | None = None, tensor_cores: bool | None = None
-) -> tuple[Any, Any]:
-    """Distances (int32) and positions (int64) by (distance, position); codes and queries as words.
-
-    `size` is the number of codes per group and `tensor_cores` the way to compare; by default both are chosen.
-    """
-    import torch
-
-    n = words.shape[0]
-    if size is None:
-        size = max(_GROUP_SIZES[0], min(_GROUP_SIZES[1], group_size(n, k)))
-    if tensor_cores is None:
-        tensor_cores = queries.shape[0] >= _MANY
-    n_rows = max(1, cells // 16 // (n // size + k * size))
-    parts = [
-        smallest(_Fused(words, queries[start : start + n_rows], tensor_cores=tensor_cores), k, size)
-        for start in range(0, queries.shape[0], n_rows)
-    ]
-    values, positions = (part[0] if len(part) == 1 else torch.cat(part) for part in zip(*parts, strict=True))
-    return values.to(torch.int32), positions
-
-
-class _Fused:
-    """The distances of queries to codes, computed when needed."""
-
-    def __init__(self, words: Any, queries: Any, *, tensor_cores: bool) -> None:
-        self.words, self.queries, self._tensor_cores = words, queries.contiguous(), tensor_cores
-        self.n_columns = words.shape[0]
-        self._kernels: Any = import_module("fusehash.search.engines.torch.kernels")
-
-    def _empty(self, *shape: int) -> Any:
-        import torch
-
-        return torch.empty(shape, dtype=torch.int16, device=self.words.device)
-
-    def minima(self, size: int) -> Any:
-        (n, n_words), n_queries = self.words.shape, self.queries.shape[0]
-        n_groups = -(-n // size)
-        # One row per group: neighboring threads have neighboring queries and write side by side.
-        out = self._empty(n_groups, n_queries)
-        with _on_device_of(self.words):
-            if self._tensor_cores:
-                n_steps = 1 if n_groups < 2048 else 8
-                tile = 128 if n_queries > 64 else 64 if n_queries > 32 else 32
-                chunk = min(4, 1 << (n_words - 1).bit_length())
-                self._kernels.minima_by_products[(-(-n_groups // n_steps), -(-n_queries // tile))](
-                    self.words, self.queries, out, n, n_queries, n_groups, n_words,
-                    N_STEPS=n_steps, SIZE=size, TILE=tile, CHUNK=chunk, N_CHUNKS=-(-n_words // chunk),
-                    num_warps=4 if size < 128 else 8,
-                )  # fmt: skip
-            else:
-                n_side = max(1, 1024 // size)
-                self._kernels.minima_by_counting[(-(-n_groups // n_side), n_queries)](
-                    self.words, self.queries, out, n, n_queries, n_groups,
-                    N_WORDS=n_words, SIZE=size, N_SIDE=n_side, num_warps=4,
-                )  # fmt: skip
-        return out.T
-
-    def groups(self, chosen: Any, size: int) -> Any:
-        (n, n_words), (n_queries, count) = self.words.shape, chosen.shape
-        out = self._empty(n_queries, count * size)
-        n_side = max(1, 1024 // size)
-        with _on_device_of(self.words):
-            self._kernels.distances_in_groups[(n_queries, -(-count // n_side))](
-                self.words, self.queries, chosen.contiguous(), out, n, count,
-                N_WORDS=n_words, SIZE=size, N_SIDE=n_side, num_warps=4,
-            )  # fmt: skip
-        return out
-
-
-def _on_device_of(array: Any) -> Any:
-    """Triton launches on the current device, which need not be the array's."""
-    import torch
-
-    return torch.cuda.device(array.device) if array.is_cuda else torch.no_grad()

@@ -1,4 +1,4 @@
-"""Real-valued queries with PyTorch: one matrix product in double precision, which holds every score exactly.
+"""Real-valued queries with PyTorch: exact scores, from one matrix product in double precision or from cascade.py.
 
 With codes c in {-1, +1}^K and whole weights w, which have the signs of the query,
 
@@ -6,6 +6,7 @@ With codes c in {-1, +1}^K and whole weights w, which have the signs of the quer
 
 All numbers in between are whole and below 2^53, so the product is exact whatever the order of summation, and results
 equal those of look_ups.py to the last bit. Devices without double precision (Apple) leave the search to the processor.
+On CUDA with Triton, cascade.py finds the nearest without that matrix, and the product answers what it leaves.
 """
 
 from __future__ import annotations
@@ -16,29 +17,68 @@ from typing import Any
 import numpy as np
 
 from fusehash.bits import unpack_as
+from fusehash.search.engines.torch import cascade
 from fusehash.search.projections import Projections, Scores
 from fusehash.search.rows import Ints
 
 _CELLS = 1 << 24  # scores in memory at a time
 _BITS = 1 << 24  # bits unpacked at a time
+_PINNED = 1 << 24  # bytes of a result up to which it is copied through pinned memory
 
 
-def top_k(codes: Any, queries: Projections, k: int, allowed: Any) -> tuple[Scores, Ints]:
-    """Scores and positions (queries, k) of the nearest codes by (score, position); `codes` is a tensor."""
+def top_k(resident: Any, queries: Projections, k: int, allowed: Any) -> tuple[Scores, Ints]:
+    """Scores and positions (queries, k) of the nearest codes by (score, position)."""
+    codes = resident.codes if allowed is None else resident.codes[allowed]
+    answer = None
+    if not cascade.missing(codes) and cascade.suits(len(codes), k):
+        words = resident.words() if allowed is None else cascade.to_words(codes)
+        answer = cascade.attempt(lambda: _by_cascade(words, codes, queries, k))
+    scores, positions = _by_products(codes, queries, k) if answer is None else answer
+    positions = positions if allowed is None else allowed[positions]
+    return to_host(scores) * queries.steps[:, None], to_host(positions)
+
+
+def to_host(array: Any) -> Any:
+    """A tensor in NumPy; from CUDA through memory that the device writes to directly, which is kept for the next."""
+    if not array.is_cuda or array.nbytes > _PINNED:
+        return array.cpu().numpy()
+    import torch
+
+    pinned = torch.empty(array.shape, dtype=array.dtype, pin_memory=True)
+    pinned.copy_(array)
+    return pinned.numpy().copy()
+
+
+def _by_cascade(words: Any, codes: Any, queries: Projections, k: int) -> tuple[Any, Any]:
+    """By the Triton kernels; queries for which they are not certain by products."""
+    import torch
+
+    weights = np.zeros((len(queries), 32 * words.shape[1]), np.int64)
+    weights[:, : queries.weights.shape[1]] = queries.weights
+    scores, positions, certain = cascade.weighted_top_k(words, torch.tensor(weights, device=words.device), k, _CELLS)
+    scores = scores.to(torch.float64)
+    rest = np.flatnonzero(~certain.cpu().numpy())
+    if len(rest):
+        chosen = Projections(queries.weights[rest], queries.steps[rest])
+        scores[rest], positions[rest] = _by_products(codes, chosen, k)
+    return scores, positions
+
+
+def _by_products(codes: Any, queries: Projections, k: int) -> tuple[Any, Any]:
+    """In double precision, block by block."""
     import torch
 
     nearest = []
-    for rows in _blocks(len(queries), len(codes) if allowed is None else len(allowed)):
+    for rows in _blocks(len(queries), len(codes)):
         best = None
-        for start, scores in _scores(codes, queries[rows], allowed):
+        for start, scores in _scores(codes, queries[rows], None):
             positions = torch.arange(start, start + scores.shape[1], device=scores.device).expand(scores.shape)
             if best is not None:
                 scores, positions = torch.cat((best[0], scores), 1), torch.cat((best[1], positions), 1)
             best = _smallest(scores, positions, min(k, scores.shape[1]))
         nearest.append(best)
     scores, positions = (torch.cat([part[i] for part in nearest if part is not None]) for i in (0, 1))
-    positions = positions if allowed is None else allowed[positions]
-    return scores.cpu().numpy() * queries.steps[:, None], positions.cpu().numpy()
+    return scores, positions
 
 
 def within(codes: Any, queries: Projections, radius: float, allowed: Any) -> tuple[Ints, Scores, Ints]:
