@@ -10,15 +10,26 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from fusehash.collection import Collection, NewItem, read_folder
 
 TOKEN = "a-token-for-tests-only"
+REQUIRED = os.environ.get("FUSEHASH_REQUIRE") == "all"
+ARGUMENTS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 SMALL: dict[str, Any] = {"image_encoder": "classical:n_words=8,n_keypoints=20", "text_encoder": "tfidf"}
 COLORS = {"red": (205, 45, 45), "green": (40, 150, 70), "blue": (45, 80, 200), "yellow": (225, 190, 40)}
 SHAPES = ("circle", "square", "triangle")
@@ -189,3 +200,83 @@ def photo_server(photo_collection: Path, optional: Callable[[str], ModuleType]) 
     optional("uvicorn")
     with serving(photo_collection) as address:
         yield address
+
+
+@pytest.fixture(scope="session")
+def album_server(optional: Callable[[str], ModuleType], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a server of pictures in three folders and of three years; two have the same name."""
+    image = optional("PIL.Image")
+    optional("fastapi")
+    optional("uvicorn")
+    folder = tmp_path_factory.mktemp("album")
+    for number in range(12):
+        place = folder / "photos" / ("beach", "hills", "hills/north")[number % 3]
+        place.mkdir(parents=True, exist_ok=True)
+        picture = image.effect_noise((320, 240), 20 + 10 * number).convert("RGB")
+        taken = datetime(2019 + number // 4, 5, number + 1, 12, tzinfo=UTC)
+        exif = picture.getexif()
+        exif.get_ifd(0x8769)[0x9003] = taken.strftime("%Y:%m:%d %H:%M:%S")
+        name = "view.jpg" if number < 2 else f"{number}.jpg"
+        picture.save(place / name, exif=exif)
+        os.utime(place / name, (taken.timestamp(), taken.timestamp()))
+        (place / name).with_suffix(".txt").write_text(f"a {place.name} view number{number}")
+    with Collection.create(folder / "album.collection", n_bits=32, **SMALL) as collection:
+        collection.build(read_folder(folder / "photos"))
+    with serving(folder / "album.collection") as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def browser(optional: Callable[[str], ModuleType]) -> Iterator[Any]:
+    """Chromium, as this machine has it."""
+    playwright = optional("playwright.sync_api")
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if found is None:
+        if REQUIRED:
+            pytest.fail("chromium is required (FUSEHASH_REQUIRE=all) and is not installed")
+        pytest.skip("chromium is not installed")
+    with playwright.sync_playwright() as running:
+        launched = running.chromium.launch(executable_path=found, args=ARGUMENTS)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def open_page(browser: Any, served: str) -> Iterator[Callable[..., Any]]:
+    """`open_page("#text=red")`: the page, once it shows something; nothing may go wrong on it unless foreseen."""
+    problems: list[str] = []
+    contexts: list[Any] = []
+
+    def opened(
+        address: str = "",
+        *,
+        server: str = served,
+        shows: str | None = ".card",
+        foreseen: bool = False,
+        width: int = 1200,
+        height: int = 800,
+        **options: Any,
+    ) -> Any:
+        context = browser.new_context(viewport={"width": width, "height": height}, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(120_000)
+
+        def look(request: Any) -> None:
+            parts = urlsplit(request.url)
+            if parts.scheme not in ("data", "blob") and f"{parts.scheme}://{parts.netloc}/" != server:
+                problems.append(f"asked elsewhere: {request.url}")
+
+        page.on("request", look)
+        page.on("pageerror", lambda error: problems.append(f"error: {error}"))
+        if not foreseen:
+            page.on("console", lambda said: problems.append(said.text) if said.type in ("error", "warning") else None)
+        page.goto(server + address)
+        if shows:
+            page.wait_for_selector(shows)
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert not problems

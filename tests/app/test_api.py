@@ -6,6 +6,7 @@ import base64
 import json
 import shutil
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from fusehash.app import Limits
 from fusehash.collection import Collection, read_folder
+from fusehash.errors import DataError
 
 SMALL: dict[str, Any] = {"image_encoder": "classical:n_words=8,n_keypoints=20", "text_encoder": "tfidf"}
 TOKEN = "a-token-for-tests-only"
@@ -241,6 +243,58 @@ def test_edit_remove_and_undo(writer: Any) -> None:
     assert error_of(writer.patch("/api/items/4711", json={"text": "x"})) == "not_found"
     note = writer.get("/api/items?label=note").json()["items"][0]["id"]
     assert error_of(writer.patch(f"/api/items/{note}", json={"text": " "})) == "unusable"
+
+
+def labels_of(client: Any, *ids: int) -> list[list[str]]:
+    return [client.get(f"/api/items/{id}").json()["labels"] for id in ids]
+
+
+def test_several_items_change_at_once_and_are_undone_as_one(writer: Any) -> None:
+    before = labels_of(writer, 1, 2, 3)
+    change = {"ids": [1, 2, 3, 2], "add": ["best", " round "], "remove": ["red", "none has it"]}
+    assert writer.post("/api/label", json=change).json()["changed"] == 3
+    kept = [[label for label in labels if label != "red"] for labels in before]
+    assert labels_of(writer, 1, 2, 3) == [[*labels, "best", "round"] for labels in kept]
+    assert writer.get("/api/items?label=best").json()["total"] == 3
+    assert writer.post("/api/label", json={"ids": [1, 2], "add": ["best"]}).json()["changed"] == 0  # no step to undo
+    assert writer.patch("/api/items/1", json={"labels": labels_of(writer, 1)[0]}).json()["changed"] == 0
+    assert writer.post("/api/remove", json={"ids": [3, 1]}).json()["removed"] == 2
+    assert [writer.get(f"/api/items/{id}").status_code for id in (1, 2, 3)] == [404, 200, 404]
+    assert writer.post("/api/undo", json={}).json()["added"] == 2
+    assert writer.post("/api/undo", json={}).json()["changed"] == 3
+    assert labels_of(writer, 1, 2, 3) == before
+    assert error_of(writer.post("/api/undo", json={})) == "nothing_to_undo"
+
+
+@pytest.mark.parametrize("address", ["/api/remove", "/api/label"])
+def test_several_items_change_all_or_none(client: Any, writer: Any, address: str) -> None:
+    before, body = labels_of(writer, 1, 2), {"ids": [1]}
+    for ids, code in (([1, 4711], "not_found"), ([], "invalid"), ([0], "invalid"), (None, "invalid")):
+        assert error_of(writer.post(address, json={"ids": ids})) == code
+    assert error_of(writer.post(address, json={"ids": list(range(1, 1002))})) == "invalid"
+    assert error_of(client.post(address, json=body)) == "read_only"
+    assert error_of(writer.post(address, json=body, headers={"Authorization": "Bearer wrong"})) == "unauthorized"
+    assert error_of(writer.post(address, json=body, headers={"Origin": "http://other.example"})) == "cross_site"
+    assert error_of(writer.post(address, content=b"{}", headers={"Content-Type": "x/y"})) == "unsupported_media_type"
+    assert labels_of(writer, 1, 2) == before
+
+
+def test_labels_are_several_strings(own_collection: Collection) -> None:
+    with pytest.raises(DataError, match="several strings"):
+        own_collection.label([1], add="beach")
+    with pytest.raises(DataError, match="4711"):
+        own_collection.label([1, 4711], add=["beach"])
+    assert own_collection.label(iter([2, 2]), remove=["none has it"]).unchanged == 1
+
+
+def test_undo_keeps_a_bounded_number_of_items(writer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_module("fusehash.app.routes.writing"), "MAX_KEPT", 4)
+    for label, ids in (("one", [1]), ("two", [1, 2]), ("three", [1, 2, 3])):
+        writer.post("/api/label", json={"ids": ids, "add": [label]})
+    assert writer.post("/api/undo", json={}).status_code == 200
+    assert error_of(writer.post("/api/undo", json={})) == "nothing_to_undo"  # 1 + 2 + 3 items were too many
+    writer.post("/api/label", json={"ids": [1, 2, 3, 4, 5], "add": ["five"]})
+    assert writer.post("/api/undo", json={}).status_code == 200  # the last change always can
 
 
 def test_only_this_site_may_write(writer: Any) -> None:

@@ -4,106 +4,13 @@ from __future__ import annotations
 
 import base64
 import io
-import os
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
-REQUIRED = os.environ.get("FUSEHASH_REQUIRE") == "all"
-ARGUMENTS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-SEND_FILE = """([content, kind, how]) => {
-    const common = { bubbles: true, cancelable: true };
-    const bytes = Uint8Array.from(atob(content), (letter) => letter.charCodeAt(0));
-    const transfer = new DataTransfer();
-    transfer.items.add(new File([bytes], "given", { type: kind }));
-    if (how === "paste") {
-        document.dispatchEvent(new ClipboardEvent("paste", { clipboardData: transfer, ...common }));
-    } else {
-        for (const name of ["dragenter", "dragover", "drop"]) {
-            document.body.dispatchEvent(new DragEvent(name, { dataTransfer: transfer, ...common }));
-        }
-    }
-}"""
-
-
-@pytest.fixture(scope="module")
-def browser(optional: Callable[[str], ModuleType]) -> Iterator[Any]:
-    """Chromium, as this machine has it."""
-    playwright = optional("playwright.sync_api")
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if found is None:
-        if REQUIRED:
-            pytest.fail("chromium is required (FUSEHASH_REQUIRE=all) and is not installed")
-        pytest.skip("chromium is not installed")
-    with playwright.sync_playwright() as running:
-        launched = running.chromium.launch(executable_path=found, args=ARGUMENTS)
-        yield launched
-        launched.close()
-
-
-@pytest.fixture
-def open_page(browser: Any, served: str) -> Iterator[Callable[..., Any]]:
-    """`open_page("#text=red")`: the page, once it shows something; nothing may go wrong on it unless foreseen."""
-    problems: list[str] = []
-    contexts: list[Any] = []
-
-    def opened(
-        address: str = "",
-        *,
-        shows: str | None = ".card",
-        foreseen: bool = False,
-        width: int = 1200,
-        height: int = 800,
-        **options: Any,
-    ) -> Any:
-        context = browser.new_context(viewport={"width": width, "height": height}, **options)
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(120_000)
-
-        def look(request: Any) -> None:
-            parts = urlsplit(request.url)
-            if parts.scheme not in ("data", "blob") and f"{parts.scheme}://{parts.netloc}/" != served:
-                problems.append(f"asked elsewhere: {request.url}")
-
-        page.on("request", look)
-        page.on("pageerror", lambda error: problems.append(f"error: {error}"))
-        if not foreseen:
-            page.on("console", lambda said: problems.append(said.text) if said.type in ("error", "warning") else None)
-        page.goto(served + address)
-        if shows:
-            page.wait_for_selector(shows)
-        return page
-
-    yield opened
-    for context in contexts:
-        context.close()
-    assert not problems
-
-
-def status(page: Any, expected: str) -> None:
-    """Wait until the live region says so."""
-    page.wait_for_function("expected => document.getElementById('status').textContent.includes(expected)", arg=expected)
-
-
-def shows(page: Any, count: int) -> None:
-    """Wait until there are exactly so many cards."""
-    page.wait_for_function("count => document.querySelectorAll('.card').length === count", arg=count)
-
-
-def labels_of(page: Any, count: int) -> list[str]:
-    return [str(page.locator(".card").nth(i).get_attribute("title")) for i in range(count)]
+from browsing import SEND_FILE, labels_of, shows, status
 
 
 def test_type_and_find(open_page: Callable[..., Any]) -> None:
@@ -160,8 +67,7 @@ def test_lightbox(open_page: Callable[..., Any]) -> None:
     page.keyboard.press("z")
     page.wait_for_selector("#box .stage.zoomed")
     page.keyboard.press("Escape")
-    page.wait_for_function("() => !document.getElementById('box').open")
-    assert "item=" not in page.url
+    page.wait_for_function("() => !document.getElementById('box').open && !location.hash.includes('item=')")
     first.click()
     page.wait_for_selector("#box[open]")
     page.go_back()
@@ -309,82 +215,6 @@ def test_more_results_come_by_scrolling(open_page: Callable[..., Any]) -> None:
 
 
 @pytest.mark.slow
-def test_selection_and_export(open_page: Callable[..., Any], tmp_path: Any) -> None:
-    import csv
-
-    page = open_page("#text=a+red+circle+on+the+left")
-    for place in (0, 1):
-        page.locator(".card").nth(place).hover()
-        page.locator("#grid .tick").nth(place).click()
-    page.wait_for_selector("#selection >> text=2 items selected")
-    with page.expect_download() as download:
-        page.click("#selection >> text=CSV")
-    download.value.save_as(tmp_path / "table.csv")
-    with (tmp_path / "table.csv").open(encoding="utf-8-sig", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [row["caption"] or row["image"] for row in rows] == labels_of(page, 2)
-    page.click("#selection >> text=More like these")
-    page.wait_for_function("() => document.querySelectorAll('#query img.seen').length === 2")
-    page.click("#selection >> text=Clear")
-    assert page.locator("#selection").is_hidden()
-
-
-@pytest.mark.slow
-def test_a_zip_file_is_one(open_page: Callable[..., Any]) -> None:
-    import zipfile
-
-    page = open_page()
-    made = page.evaluate(
-        """async () => {
-            const { zipped } = await import("/selection.js");
-            const bytes = (text) => new TextEncoder().encode(text);
-            const blob = new Blob(zipped([["a.txt", bytes("one")], ["é.txt", bytes("two".repeat(1000))]]));
-            return [...new Uint8Array(await blob.arrayBuffer())];
-        }"""
-    )
-    with zipfile.ZipFile(io.BytesIO(bytes(made))) as archive:
-        assert archive.testzip() is None
-        assert archive.namelist() == ["a.txt", "é.txt"]
-        assert archive.read("é.txt") == b"two" * 1000
-
-
-@pytest.mark.slow
-def test_writing(browser: Any, writable_server: str, draw: Callable[..., bytes]) -> None:
-    page = browser.new_page()
-    page.goto(writable_server)
-    page.wait_for_selector("#unlock:not([hidden])")
-    page.fill("#token", "wrong-token-0123456789")
-    page.click("#unlock button")
-    page.click("#undo")
-    page.wait_for_selector("#toast >> text=right token")
-    page.goto("about:blank")
-    page.goto(f"{writable_server}#token=a-token-for-tests-only")
-    page.wait_for_selector("#writer:not([hidden])")
-    assert "token" not in page.url
-    with page.expect_file_chooser() as chooser:
-        page.click("#add")
-    picture = {"name": "new.png", "mimeType": "image/png", "buffer": draw("green", "circle") + b"new"}
-    chooser.value.set_files(picture)
-    page.wait_for_selector("#toast >> text=Added 1 picture")
-    status(page, "63 items")
-    page.click("#toast >> text=Undo")
-    status(page, "62 items")
-    page.locator(".card").first.click()
-    page.click("#box >> text=Edit")
-    page.fill("#edit-text", "an entirely new caption")
-    page.fill("#edit-labels", "fresh; two words")
-    page.click("#box >> text=Save")
-    page.wait_for_selector("#box .whole >> text=an entirely new caption")
-    assert page.locator("#box .chips a").all_inner_texts() == ["fresh", "two words"]
-    page.click("#box >> text=Delete")
-    status(page, "61 items")
-    page.click("#toast >> text=Undo")
-    status(page, "62 items")
-    assert labels_of(page, 1) == ["an entirely new caption"]
-    page.close()
-
-
-@pytest.mark.slow
 def test_collection_tab(open_page: Callable[..., Any]) -> None:
     page = open_page()
     page.click("#tab-collection")
@@ -450,6 +280,76 @@ def test_waiting_is_shown(open_page: Callable[..., Any]) -> None:
     held[0].continue_()
     status(page, "of 62 items")
     assert page.locator("#grid.stale").count() == 0
+
+
+@pytest.mark.slow
+def test_a_slow_first_load_shows_a_skeleton(open_page: Callable[..., Any]) -> None:
+    page = open_page(shows=None)
+    page.goto("about:blank")
+    held: list[Any] = []
+    page.route("**/api/items?*", lambda route: held.append(route))
+    page.go_back()
+    page.wait_for_selector("#grid .ghost")
+    assert page.locator("#grid .ghost").count() == 12
+    assert page.get_attribute("#grid", "aria-busy") == "true"
+    size = page.locator("#grid .ghost").first.bounding_box()
+    for route in held:
+        route.continue_()
+    shows(page, 48)
+    assert page.locator("#grid .ghost").count() == 0
+    assert page.get_attribute("#grid", "aria-busy") is None
+    card = page.locator("#grid > li").first.bounding_box()
+    assert (card["x"], card["y"], card["width"]) == (size["x"], size["y"], size["width"])
+
+
+@pytest.mark.slow
+def test_folders_and_years(open_page: Callable[..., Any], album_server: str) -> None:
+    page = open_page(server=album_server)
+    status(page, "12 items")
+    options = "id => [...document.getElementById(id).options].map((option) => option.text)"
+    page.wait_for_selector("#year option:nth-child(4)", state="attached")
+    assert page.evaluate(options, "year") == ["any", "2021 (4)", "2020 (4)", "2019 (4)"]
+    assert page.evaluate(options, "folder")[0] == "any"
+    page.select_option("#year", "2020")
+    status(page, "4 items")
+    assert {title[-1] for title in labels_of(page, 4)} == set("4567")
+    [hills] = [text for text in page.evaluate(options, "folder") if text.startswith("hills (")]
+    page.select_option("#folder", label=hills)
+    status(page, "3 items")  # in it and below it
+    assert {title[-1] for title in labels_of(page, 3)} == set("457")
+    page.fill("#text", "north view")
+    page.keyboard.press("Enter")
+    status(page, "of 3 items")
+    page.reload()
+    status(page, "of 3 items")
+    assert page.input_value("#year") == "2020"
+    page.click("#unfilter")
+    status(page, "of 12 items")
+    page.click("#clear")
+    page.select_option("#order", "newest")
+    page.wait_for_function("() => document.querySelector('.card')?.title.endsWith('number11')")
+
+
+@pytest.mark.slow
+def test_zoom(open_page: Callable[..., Any], album_server: str) -> None:
+    page = open_page("#item=1", shows="#box img.full", server=album_server)
+    page.wait_for_function("() => document.querySelector('#box img.full').naturalWidth === 320")
+    image, stage = page.locator("#box img.full"), page.locator("#box .stage")
+    before, room = image.bounding_box(), stage.bounding_box()
+    image.click()
+    page.wait_for_selector("#box .stage.zoomed")
+    after = image.bounding_box()
+    assert after["width"] > 1.4 * room["width"] > before["width"]
+    assert after["width"] / after["height"] == pytest.approx(before["width"] / before["height"], rel=0.01)
+    page.focus("#box .stage")
+    page.keyboard.press("End")
+    top = "document.querySelector('#box .stage').scrollTop"
+    page.wait_for_function(f"() => {top} > 0")  # all of it can be reached
+    image.click()
+    page.wait_for_selector("#box .stage:not(.zoomed)")
+    assert image.bounding_box() == before
+    page.click("#box [data-key=zoom]")
+    page.wait_for_selector("#box .stage.zoomed")
 
 
 @pytest.mark.slow
@@ -519,12 +419,17 @@ def test_a_wide_screen_is_used(open_page: Callable[..., Any]) -> None:
         ("api/docs", "article"),
     ],
 )
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1200), ("dark", 1200), ("light", 390)])
 def test_axe_finds_nothing(
-    open_page: Callable[..., Any], optional: Callable[[str], ModuleType], address: str, shows: str, scheme: str
+    open_page: Callable[..., Any],
+    optional: Callable[[str], ModuleType],
+    address: str,
+    shows: str,
+    scheme: str,
+    width: int,
 ) -> None:
     axe = optional("axe_playwright_python.sync_playwright")
-    page = open_page(address, shows=shows, color_scheme=scheme, bypass_csp=True)
+    page = open_page(address, shows=shows, color_scheme=scheme, width=width, bypass_csp=True)
     results = axe.Axe().run(page).response
     found = {each["id"]: [node["html"][:200] for node in each["nodes"][:3]] for each in results["violations"]}
     assert found == {}

@@ -26,7 +26,8 @@ LOCAL = ("localhost", "127.0.0.1", "::1")
 ANY_ADDRESS = "*"
 EDIT_BYTES = 200_000  # of a caption and labels
 GRACE_SECONDS = 5.0  # before the rate of an upload counts
-SEARCH, ITEMS, UNDO = "/api/search", "/api/items", "/api/undo"
+SEARCH, ITEMS = "/api/search", "/api/items"
+REMOVE, LABEL, UNDO = "/api/remove", "/api/label", "/api/undo"
 WITH_BODY = ("POST", "PATCH")
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
@@ -145,7 +146,7 @@ class Guard:
     def _check_writer(self, scope: Scope, headers: Headers) -> None:
         path, method = scope["path"], scope["method"]
         is_item = path.startswith(f"{ITEMS}/") and method in ("DELETE", "PATCH")
-        if not (is_item or (path in (ITEMS, UNDO) and method == "POST")):
+        if not (is_item or (path in (ITEMS, REMOVE, LABEL, UNDO) and method == "POST")):
             return
         if self.token is None:
             raise ApiError(403, "read_only", "This collection is served for reading only.")
@@ -169,6 +170,8 @@ class Guard:
         limit, expected = {
             SEARCH: (self.limits.upload_bytes + 10_000, "multipart/form-data"),  # the parts have headers of their own
             ITEMS: (self.limits.batch_bytes, "application/json"),
+            REMOVE: (EDIT_BYTES, "application/json"),
+            LABEL: (EDIT_BYTES, "application/json"),
         }.get(path, (EDIT_BYTES, "application/json") if scope["method"] == "PATCH" else (10_000, kind))
         if kind != expected:
             raise ApiError(415, "unsupported_media_type", f"This address takes {expected} and nothing else.")

@@ -14,6 +14,13 @@ BASE64 = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 # A character that is no space. Spelled out, because JSON Schema, Python and the server's regex differ about "\s".
 NOT_BLANK = r"[^\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff]"
 
+MAX_ID = 2**53 - 1  # JavaScript rounds larger numbers
+MAX_CHANGED = 1_000  # items that one request may change
+
+Id = Annotated[int, Field(ge=1, le=MAX_ID)]
+Ids = Annotated[list[Id], Field(min_length=1, max_length=MAX_CHANGED)]
+Labels = Annotated[list[Annotated[str, Field(max_length=200)]], Field(max_length=100)]
+
 
 class ApiModel(BaseModel):
     """Base of all models: no fields but the named ones."""
@@ -226,7 +233,7 @@ class NewItemRecord(ApiModel):
 
     key: str = Field(min_length=1, max_length=500, pattern=NOT_BLANK, description="A name that no other item has.")
     text: str | None = Field(default=None, max_length=20_000)
-    labels: list[Annotated[str, Field(max_length=200)]] = Field(default=[], max_length=100)
+    labels: Labels = []
     image: str | None = Field(default=None, min_length=4, pattern=BASE64, description="An image file in base64.")
 
 
@@ -240,7 +247,21 @@ class EditRequest(ApiModel):
     """What an item gets; null leaves it as it is."""
 
     text: str | None = Field(default=None, max_length=20_000)
-    labels: list[Annotated[str, Field(max_length=200)]] | None = Field(default=None, max_length=100)
+    labels: Labels | None = None
+
+
+class RemoveRequest(ApiModel):
+    """Items to remove, all or none."""
+
+    ids: Ids
+
+
+class LabelRequest(ApiModel):
+    """Labels that items lose, then labels that they get, all or none."""
+
+    ids: Ids
+    add: Labels = []
+    remove: Labels = []
 
 
 class ReportAnswer(ApiModel):

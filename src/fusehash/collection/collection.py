@@ -504,6 +504,24 @@ class Collection(AbstractContextManager["Collection"]):
                 change.run(Plan(changed=[entry]))
         return change.report
 
+    def label(self, ids: Iterable[int], *, add: Iterable[str] = (), remove: Iterable[str] = ()) -> Report:
+        """Remove labels from items, then add others, all or none; an unknown id raises DataError."""
+        with self._change() as change:
+            if isinstance(add, str) or isinstance(remove, str):
+                raise DataError("Labels to add or remove must be several strings, not one.")
+            given = [NewItem("add", None, None, tuple(add)), NewItem("remove", None, None, tuple(remove))]
+            added, removed = (entry.labels for entry in check_items(given, {}, partial=True))
+            stored, entries = self._entries_of(list(dict.fromkeys(ids))), list[Entry]()
+            for entry in stored:
+                kept = (label for label in entry.labels if label not in removed)
+                labels = tuple(dict.fromkeys((*kept, *added)))
+                if labels != entry.labels:
+                    entries.append(replace(entry, labels=labels))
+            change.report.unchanged = len(stored) - len(entries)
+            if entries:
+                change.run(Plan(changed=entries))
+        return change.report
+
     def saved(self, ids: Iterable[int]) -> list[Saved]:
         """Items as they are stored, for `restore`; an unknown id raises DataError."""
         entries = self._entries_of(list(ids))

@@ -7,11 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Any
 
 import anyio
 from fastapi import Query, Request, Response
-from pydantic import Field
 
 from fusehash.app import records
 from fusehash.app.cache import AnswerCache
@@ -21,13 +20,10 @@ from fusehash.app.pools import Budget, Pool
 from fusehash.collection import Collection, Filters, Item
 from fusehash.errors import DataError
 
-MAX_ID = 2**53 - 1  # JavaScript rounds larger numbers
 MAX_OFFSET = 20_000  # of search results
 DEFAULT_RESULTS = 24
 NO_ITEM = "There is no item with this id."
 DAY = "^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])$"
-
-Id = Annotated[int, Field(ge=1, le=MAX_ID)]
 
 
 @dataclass

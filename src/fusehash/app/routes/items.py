@@ -10,7 +10,7 @@ from starlette.responses import StreamingResponse
 
 from fusehash.app import records
 from fusehash.app.errors import ApiError
-from fusehash.app.routes.common import DEFAULT_RESULTS, MAX_ID, Context, answers, filters, links_to, tagged
+from fusehash.app.routes.common import DEFAULT_RESULTS, Context, answers, filters, links_to, tagged
 from fusehash.collection import Filters
 from fusehash.collection.originals import Original, exif_of
 
@@ -22,7 +22,7 @@ def reading_items(context: Context) -> APIRouter:
     """Routes that read items."""
     router = APIRouter(prefix="/api", tags=["items"])
     collection, limits = context.collection, context.limits
-    id_path = Path(ge=1, le=MAX_ID)
+    id_path = Path(ge=1, le=records.MAX_ID)
     order_query = Query("id", description="By id, by date, by name, or the last added first.")
     chosen_filters = Depends(filters)
     pictures: dict[str, Any] = {
@@ -32,7 +32,7 @@ def reading_items(context: Context) -> APIRouter:
 
     @router.get("/items", responses=answers(422, **links_to("/items/0/id")), summary="Items, filtered and ordered")
     async def items(
-        offset: int = Query(0, ge=0, le=MAX_ID),
+        offset: int = Query(0, ge=0, le=records.MAX_ID),
         limit: int = Query(DEFAULT_RESULTS, ge=1, le=limits.results),
         order: Order = order_query,
         chosen: Filters = chosen_filters,

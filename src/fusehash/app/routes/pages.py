@@ -14,6 +14,7 @@ SCRIPTS = (
     "app.js",
     "charts.js",
     "docs.js",
+    "export.js",
     "facets.js",
     "keyboard.js",
     "lightbox.js",

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, File, Query, Request, Response, UploadFi
 from fusehash.app import records
 from fusehash.app.cache import check_image
 from fusehash.app.errors import ApiError
-from fusehash.app.routes.common import DEFAULT_RESULTS, MAX_ID, MAX_OFFSET, Context, Id, answers, filters, links_to
+from fusehash.app.routes.common import DEFAULT_RESULTS, MAX_OFFSET, Context, answers, filters, links_to
 from fusehash.collection import Filters, Hits
 from fusehash.collection.answering import MAX_PARTS
 from fusehash.errors import DataError
@@ -44,8 +44,8 @@ def searching(context: Context) -> APIRouter:
     )
     async def search(
         text: str | None = text_query,
-        like: list[Id] = like_query,
-        unlike: list[Id] = unlike_query,
+        like: list[records.Id] = like_query,
+        unlike: list[records.Id] = unlike_query,
         code: str | None = Query(
             None, pattern="^([0-9a-fA-F]{2}){1,512}$", description="A code of this collection in hexadecimal."
         ),
@@ -53,7 +53,7 @@ def searching(context: Context) -> APIRouter:
             None, pattern="^[A-Za-z0-9_-]{4,11000}$", description="The images of an earlier search, from its answer."
         ),
         generation: int | None = Query(
-            None, ge=1, le=MAX_ID, description="The generation of the code; an error if another one is current."
+            None, ge=1, le=records.MAX_ID, description="The generation of the code; an error if another one is current."
         ),
         k: int = k_query,
         offset: int = offset_query,
@@ -87,8 +87,8 @@ def searching(context: Context) -> APIRouter:
         request: Request,
         image: UploadFile = image_file,
         text: str | None = text_query,
-        like: list[Id] = like_query,
-        unlike: list[Id] = unlike_query,
+        like: list[records.Id] = like_query,
+        unlike: list[records.Id] = unlike_query,
         k: int = k_query,
         offset: int = offset_query,
         rerank: bool = rerank_query,

@@ -14,12 +14,12 @@ from starlette.concurrency import run_in_threadpool
 from fusehash.app import records
 from fusehash.app.cache import check_image
 from fusehash.app.errors import ApiError
-from fusehash.app.routes.common import MAX_ID, NO_ITEM, Context, answers, links_to
+from fusehash.app.routes.common import NO_ITEM, Context, answers, links_to
 from fusehash.collection import NewItem, Report
 from fusehash.collection.items import Saved
 from fusehash.errors import DataError
 
-MAX_UNDO = 100  # changes that can be undone
+MAX_UNDO, MAX_KEPT = 100, 5_000  # changes that can be undone, and items that are kept for it
 
 
 @dataclass
@@ -35,8 +35,8 @@ def writing(context: Context) -> APIRouter:
     bearer = Security(HTTPBearer(auto_error=False, description="The token of the server."))
     router = APIRouter(prefix="/api", tags=["writing"], dependencies=[bearer])
     collection, limits, lock = context.collection, context.limits, anyio.Lock()
-    steps: deque[Step] = deque(maxlen=MAX_UNDO)
-    id_path = Path(ge=1, le=MAX_ID)
+    steps: deque[Step] = deque()
+    id_path = Path(ge=1, le=records.MAX_ID)
 
     added = answers(400, 401, 403, 408, 413, 415, 422, **links_to("/ids/0"))
 
@@ -61,8 +61,9 @@ def writing(context: Context) -> APIRouter:
         """What is not given stays. An empty text removes the caption."""
 
         def work() -> records.ReportAnswer:
-            before = saved(id)
-            return done(collection.edit(id, text=request.text, labels=request.labels), Step(before=before))
+            before = saved([id])
+            report = collection.edit(id, text=request.text, labels=request.labels)
+            return done(report, Step(before=before if report.changed else []))
 
         async with lock:
             return await run_in_threadpool(work)
@@ -72,8 +73,34 @@ def writing(context: Context) -> APIRouter:
         """Its file is not touched."""
 
         def work() -> records.ReportAnswer:
-            before = saved(id)
+            before = saved([id])
             return done(collection.remove([id]), Step(before=before))
+
+        async with lock:
+            return await run_in_threadpool(work)
+
+    several = answers(400, 401, 403, 404, 408, 413, 415, 422)
+
+    @router.post("/remove", responses=several, summary="Remove items, all or none")
+    async def remove_several(request: records.RemoveRequest) -> records.ReportAnswer:
+        """Their files are not touched. It is undone as one change."""
+
+        def work() -> records.ReportAnswer:
+            before = saved(list(dict.fromkeys(request.ids)))
+            return done(collection.remove(request.ids), Step(before=before))
+
+        async with lock:
+            return await run_in_threadpool(work)
+
+    @router.post("/label", responses=several, summary="Add and remove labels of items, all or none")
+    async def label(request: records.LabelRequest) -> records.ReportAnswer:
+        """First labels are removed, then others added. It is undone as one change."""
+
+        def work() -> records.ReportAnswer:
+            before = saved(list(dict.fromkeys(request.ids)))
+            report = collection.label(request.ids, add=request.add, remove=request.remove)
+            changed = set(report.ids)
+            return done(report, Step(before=[each for each in before if each.entry.id in changed]))
 
         async with lock:
             return await run_in_threadpool(work)
@@ -99,13 +126,16 @@ def writing(context: Context) -> APIRouter:
     def done(report: Report, step: Step) -> records.ReportAnswer:
         if step.before or step.added:
             steps.append(step)
+        while len(steps) > MAX_UNDO or (len(steps) > 1 and sum(len(each.before) for each in steps) > MAX_KEPT):
+            steps.popleft()
         return records.ReportAnswer.of(report)
 
-    def saved(id: int) -> list[Saved]:
+    def saved(ids: list[int]) -> list[Saved]:
         try:
-            return collection.saved([id])
+            return collection.saved(ids)
         except DataError:
-            raise ApiError(404, "not_found", NO_ITEM) from None
+            message = NO_ITEM if len(ids) == 1 else "Nothing has been changed: some of the items do not exist."
+            raise ApiError(404, "not_found", message) from None
 
     def exists(id: int) -> bool:
         try:

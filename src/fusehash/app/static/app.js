@@ -6,10 +6,10 @@ import * as keyboard from "/keyboard.js";
 import * as lightbox from "/lightbox.js";
 import { card, showQuery } from "/results.js";
 import * as selection from "/selection.js";
-import { $, Refusal, addressOf, api, isSearch, make, newRoute, parametersOf, routeNow } from "/tools.js";
+import { $, Refusal, addressOf, api, isSearch, make, newRoute, parametersOf, routeNow, sizeOf } from "/tools.js";
 import * as writing from "/writing.js";
 
-const STEP = 48, CACHED = 30, MEGABYTE = 1e6, FURTHEST = 20000;
+const STEP = 48, CACHED = 30, FURTHEST = 20000;
 const page = {
   stats: null, // what the server reports about the collection
   pictures: new Map(), // `picture` of a route -> address of the picture that was searched with
@@ -212,15 +212,16 @@ const nearEnd = new IntersectionObserver((entries) => {
 }, { rootMargin: "600px" });
 
 // What was changed by writing is asked for again.
-async function changed(removed = null) {
-  if (removed !== null) selection.forget(removed);
+async function changed(removed = []) {
+  selection.changed(removed);
   page.answers.clear();
   const open = routeNow().item;
   page.stats = await api("/api/stats").catch(() => page.stats);
   facets.fill(await api("/api/facets").catch(() => ({ labels: [], folders: [], years: [], with_text: 0, without_text: 0 })));
-  if (open && removed === null && page.shown !== null) { // behind the lightbox
+  if (open && !removed.length && page.shown !== null) { // behind the lightbox
     const route = { ...routeNow(), item: "" };
     if (!route.tab) await ask(route, 0).then((answer) => { remember(page.shown, answer); render(route, answer); }).catch(() => {});
+    lightbox.renew();
     return;
   }
   page.shown = null;
@@ -234,7 +235,7 @@ async function searchBy(file) {
   reveal("search");
   page.shown = null;
   if (file.type && !file.type.startsWith("image/")) return fail(new Refusal("unusable", "To search by image, drop an image file (JPEG, PNG, GIF, WEBP, BMP or TIFF)."));
-  if (file.size > limit) return fail(new Refusal("unusable", `An image may have at most ${(limit / MEGABYTE).toFixed(0)} MB; this one has ${(file.size / MEGABYTE).toFixed(1)} MB.`));
+  if (file.size > limit) return fail(new Refusal("unusable", `An image may have at most ${sizeOf(limit)}; this one has ${sizeOf(file.size)}.`));
   page.request?.abort();
   const request = page.request = new AbortController();
   const { filters, text, tab } = routeNow();
@@ -317,6 +318,7 @@ document.addEventListener("click", (event) => {
     page.pushed = new URLSearchParams(link.getAttribute("href").slice(1)).has("item") && !routeNow().item;
   }
 });
+selection.listen(() => page.answer ? rowsOf(page.answer).map(({ item }) => item) : []);
 lightbox.listen({
   list: () => page.answer ? rowsOf(page.answer) : [],
   answer: () => page.answer,
@@ -353,7 +355,7 @@ document.addEventListener("drop", (event) => {
 addEventListener("hashchange", show);
 
 async function begin() {
-  writing.listen(changed);
+  writing.listen(changed, selection.refresh);
   recallPicture();
   nearEnd.observe($("more"));
   const [stats, listed] = await Promise.allSettled([api("/api/stats"), api("/api/facets"), show()]);

@@ -2,7 +2,7 @@
 
 import { chips, marked, why } from "/results.js";
 import { isSelected, toggle } from "/selection.js";
-import { $, addressOf, api, count, fileOf, make, nameOf, newRoute, routeNow, shortened } from "/tools.js";
+import { $, addressOf, api, count, fileOf, make, nameOf, newRoute, routeNow, shortened, sizeOf } from "/tools.js";
 import { editing } from "/writing.js";
 
 const state = { id: null, request: null, list: () => [], answer: () => null, leave: () => {}, go: () => {} };
@@ -11,7 +11,7 @@ const SWIPE = 50;
 export function listen(connected) {
   Object.assign(state, connected);
   const box = $("box");
-  box.addEventListener("close", () => { if (state.id !== null) leave(); });
+  box.addEventListener("close", () => { document.body.append($("toast")); if (state.id !== null) leave(); });
   box.addEventListener("click", (event) => { if (event.target === box) box.close(); });
   box.addEventListener("keydown", (event) => {
     if (event.target.closest("input, textarea") || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -51,6 +51,16 @@ function step(by) {
   if (place >= 0 && next) state.go({ ...routeNow(), item: String(next.item.id) }, true);
 }
 
+// The message at the bottom stays.
+const fill = (...nodes) => $("box").replaceChildren(...nodes, ...$("box").querySelectorAll("#toast"));
+
+// After a change: what is shown is asked for again.
+export function renew() {
+  const { id } = state;
+  state.id = null;
+  if (id !== null) open(id);
+}
+
 export async function open(id) {
   if (state.id === id) return;
   const box = $("box"), hit = state.list().find(({ item }) => item.id === id);
@@ -59,7 +69,7 @@ export async function open(id) {
   state.request?.abort();
   const request = state.request = new AbortController();
   if (hit) draw(hit.item, hit.hit, null);
-  else box.replaceChildren(make("p", { className: "message" }, "Loading…"));
+  else fill(make("p", { className: "message" }, "Loading…"));
   if (!box.open) box.showModal();
   try {
     const details = await api(`/api/items/${id}/details`, { signal: request.signal });
@@ -67,7 +77,7 @@ export async function open(id) {
     draw(details.item, hit?.hit ?? null, details);
   } catch (error) {
     if (error.name === "AbortError") return;
-    box.replaceChildren(make("div", { className: "message" }, make("strong", {}, "Nothing to show."), make("p", {}, error.message), make("button", { type: "button", className: "plain", onclick: () => box.close() }, "Close")));
+    fill(make("div", { className: "message" }, make("strong", {}, "Nothing to show."), make("p", {}, error.message), make("button", { type: "button", className: "plain", onclick: () => box.close() }, "Close")));
   }
 }
 
@@ -84,7 +94,7 @@ function draw(item, hit, details) {
   else stage = make("div", { className: "stage" }, picture(item));
   const side = make("div", { className: "side" }, ...facts(item, hit, details));
   box.setAttribute("aria-label", shortened(nameOf(item), 100));
-  box.replaceChildren(top, stage, side);
+  fill(top, stage, side);
   if (wasOpen && side.querySelector(".why")) side.querySelector(".why").open = true;
   (box.querySelector(`[data-key="${focused}"]:not(:disabled)`) ?? box.querySelector("[data-key=close]")).focus();
 }
@@ -133,7 +143,7 @@ function facts(item, hit, details) {
     select, item.image ? make("a", { className: "plain", href: item.image, target: "_blank", rel: "noopener" }, "Open original") : null));
   if (hit && answer?.hits) parts.push(why(hit, answer));
   const rows = [];
-  if (item.width) rows.push(["Size", `${item.width} × ${item.height}${details?.bytes ? `, ${details.bytes < 1e5 ? `${Math.ceil(details.bytes / 1e3)} kB` : `${(details.bytes / 1e6).toFixed(1)} MB`}` : ""}`]);
+  if (item.width) rows.push(["Size", `${item.width} × ${item.height}${details?.bytes ? `, ${sizeOf(details.bytes)}` : ""}`]);
   if (item.day) rows.push(["Date", item.day]);
   for (const row of Object.entries(details?.exif ?? {})) rows.push(row);
   if (rows.length) parts.push(make("dl", { className: "exif" }, ...rows.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)])));
@@ -143,7 +153,7 @@ function facts(item, hit, details) {
       return make("a", { href: addressOf({ ...route, item: String(other.id) }), title: same ? "the same picture" : `${distance} bits differ` }, shown);
     })));
   }
-  if (details) parts.push(...editing(details.item, (changed) => { state.details.item = changed; draw(changed, hit, state.details); }, () => $("box").close()));
+  if (details) parts.push(...editing(details.item, () => $("box").close()));
   return parts;
 }
 

@@ -1,9 +1,9 @@
 // The collection tab (what there is, groups of alike items, how the codes use their bits) and the duplicates tab.
 
 import { balance, histogram } from "/charts.js";
-import { addressOf, api, count, make, nameOf, newRoute, routeNow, shortened } from "/tools.js";
+import { addressOf, api, count, make, nameOf, newRoute, routeNow, shortened, sizeOf } from "/tools.js";
 
-const MEGABYTE = 1e6, GROUPS = 60;
+const GROUPS = 60;
 
 // Fills `view`; returns what the server reports about the collection.
 export async function showCollection(view, signal) {
@@ -12,7 +12,7 @@ export async function showCollection(view, signal) {
   const facts = [
     ["Items", stats.items.toLocaleString("en")], ["With an image", stats.images.toLocaleString("en")],
     ["With a text", stats.texts.toLocaleString("en")], ["Bits of a code", stats.n_bits],
-    ["Images seen by", stats.image_encoder], ["Texts read by", stats.text_encoder], ["On disk", `${(stats.bytes / MEGABYTE).toFixed(1)} MB`],
+    ["Images seen by", stats.image_encoder], ["Texts read by", stats.text_encoder], ["On disk", sizeOf(stats.bytes)],
   ];
   const parts = [make("dl", { className: "facts" }, ...facts.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, String(value)))))];
   if (stats.advice) parts.push(make("p", { className: "advice" }, stats.advice));

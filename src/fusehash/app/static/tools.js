@@ -15,6 +15,7 @@ export function make(name, properties = {}, ...children) {
 export const count = (n, one, many = `${one}s`) => `${n.toLocaleString("en")} ${n === 1 ? one : many}`;
 export const shortened = (text, length) => text.length > length ? `${text.slice(0, length - 1).trimEnd()}…` : text;
 export const nameOf = (item) => item.text || item.key;
+export const sizeOf = (bytes) => bytes < 999.5 ? count(bytes, "byte") : bytes < 999500 ? `${Math.round(bytes / 1e3)} kB` : bytes < 9.95e6 ? `${(bytes / 1e6).toFixed(1)} MB` : `${Math.round(bytes / 1e6).toLocaleString("en")} MB`;
 export const fileOf = (item) => (item.path ?? item.key).split(/[/\\]/).pop();
 
 export class Refusal extends Error {
@@ -76,6 +77,8 @@ export function toast(text, action = null, run = null) {
   bar.replaceChildren(make("span", {}, text));
   if (action) bar.append(make("button", { type: "button", className: "plain", onclick: () => { bar.hidden = true; run(); } }, action));
   bar.hidden = false;
+  ($("box").open ? $("box") : document.body).append(bar); // nothing outside of an open dialog can be used
+  bar.style.bottom = `${28 + ($("box").open ? 0 : $("selection").offsetHeight)}px`;
   clearTimeout(toast.timer);
   toast.timer = setTimeout(() => { bar.hidden = true; }, action ? 12000 : 5000);
 }

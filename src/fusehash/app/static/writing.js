@@ -2,10 +2,10 @@
 
 import { $, api, count, make, toast } from "/tools.js";
 
-const KEY = "fusehash-token", state = { writable: false, token: "", changed: () => {} };
+const KEY = "fusehash-token", state = { writable: false, token: "", changed: () => {}, shown: () => {} };
 
-export function listen(changed) {
-  state.changed = changed;
+export function listen(changed, shown) {
+  Object.assign(state, { changed, shown });
   const given = new URLSearchParams(location.hash.slice(1)).get("token");
   try {
     if (given) sessionStorage.setItem(KEY, given);
@@ -34,6 +34,7 @@ export const mayWrite = () => state.writable && Boolean(state.token);
 function show() {
   $("unlock").hidden = !state.writable || Boolean(state.token);
   $("writer").hidden = !mayWrite();
+  state.shown();
 }
 
 async function send(path, method, content) {
@@ -84,8 +85,26 @@ async function undo() {
   state.changed();
 }
 
+// Several items at once.
+export async function removeAll(ids) {
+  const report = await attempt(() => send("/api/remove", "POST", { ids }));
+  if (!report) return;
+  toast(`Removed ${count(report.removed, "item")} from the collection; the files are untouched.`, "Undo", undo);
+  state.changed(ids);
+}
+
+export async function labelAll(ids, add, remove) {
+  const report = await attempt(() => send("/api/label", "POST", { ids, add, remove }));
+  if (!report) return false;
+  toast(report.changed ? `Changed the labels of ${count(report.changed, "item")}.` : "Nothing has changed.", report.changed ? "Undo" : null, undo);
+  if (report.changed) state.changed();
+  return true;
+}
+
+export const labelsIn = (text) => text.split(";").map((label) => label.trim()).filter(Boolean);
+
 // The form below the facts of an item.
-export function editing(item, redraw, leave) {
+export function editing(item, leave) {
   if (!mayWrite()) return [];
   const text = make("textarea", { id: "edit-text", value: item.text ?? "", rows: 4, maxLength: 20000 });
   const labels = make("input", { id: "edit-labels", value: item.labels.join("; "), type: "text" });
@@ -94,19 +113,19 @@ export function editing(item, redraw, leave) {
     make("p", { className: "actions" }, make("button", { className: "plain", type: "submit" }, "Save"), make("button", { className: "plain", type: "button", onclick: () => { form.hidden = true; } }, "Cancel")));
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
-    const content = { text: text.value, labels: labels.value.split(";").map((label) => label.trim()).filter(Boolean) };
+    const content = { text: text.value, labels: labelsIn(labels.value) };
     const report = await attempt(() => send(`/api/items/${item.id}`, "PATCH", content));
     if (!report) return;
     toast(report.changed ? "Saved." : "Nothing has changed.", report.changed ? "Undo" : null, undo);
-    redraw(await api(`/api/items/${item.id}`));
-    state.changed();
+    if (report.changed) state.changed();
+    else form.hidden = true;
   });
   const remove = async () => {
     const report = await attempt(() => send(`/api/items/${item.id}`, "DELETE"));
     if (!report) return;
     leave();
     toast("Removed from the collection; its file is untouched.", "Undo", undo);
-    state.changed(item.id);
+    state.changed([item.id]);
   };
   return [make("p", { className: "actions" },
     make("button", { type: "button", className: "plain", onclick: () => { form.hidden = !form.hidden; if (!form.hidden) text.focus(); } }, "Edit"),
