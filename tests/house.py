@@ -70,7 +70,7 @@ integrations.rows integrations.vector_codes integrations.documents integrations.
 integrations.llama_index integrations.haystack
 collection.items collection.store collection.encoding collection.bridge collection.training collection.catalogue
 collection.queries collection.queries.language collection.queries.words collection.queries.filters
-collection.queries.calibration collection.changes collection.generations
+collection.queries.neighbors collection.queries.calibration collection.changes collection.generations
 collection.originals collection.likeness collection.overview collection.searching collection.answering
 collection.collection collection
 app.errors app.guard app.connections app.pools app.cache app.records

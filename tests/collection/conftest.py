@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,8 @@ from PIL import Image
 import fusehash
 from fusehash import hashers
 from fusehash.collection import Collection, NewItem
+from fusehash.collection import bridge as bridges
+from fusehash.collection.bridge import Bridge
 
 COLORS = {"red": (200, 30, 30), "green": (30, 200, 30), "blue": (30, 30, 200), "yellow": (200, 200, 30)}
 Draw = Callable[[str, int], bytes]
@@ -113,3 +116,45 @@ def small(tmp_path: Path, fakes: ModuleType, small_folder: Path) -> Iterator[Col
     shutil.copytree(small_folder, tmp_path / "small.collection")
     with Collection.open(tmp_path / "small.collection") as collection:
         yield collection
+
+
+def learn_bridge(images: Any, texts: Any, width: int = 4, image_penalty: float = 0.1) -> Bridge:
+    """A bridge of pairs."""
+    content = bridges.learn(
+        images, texts, np.ones(len(images)), width=width, image_penalty=image_penalty, text_penalty=0.1
+    )
+    product = content["left"].astype(np.float32) @ content["right"].astype(np.float32)
+    return Bridge(content["image_mean"], content["text_mean"], product, content["spread"], content["scale"])
+
+
+def _unit(rows: Any) -> Any:
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+@pytest.fixture
+def bridged(fakes: ModuleType, items: Any, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Fake encoders that learn nothing, and a bridge between them from other pictures."""
+    for cls, width in ((fakes.Pixels, 48), (fakes.Words, 32)):
+
+        def fit(self: Any, items: Any, y: Any = None, *, progress: Any = None, width: int = width) -> Any:
+            self.mean_, self.n_features_, self.problems_ = np.full(width, 0.1, np.float32), width, {}
+            return self
+
+        monkeypatch.setattr(cls, "fit", fit)
+        monkeypatch.setattr(cls, "learns", False, raising=False)
+        monkeypatch.setattr(cls, "identity", lambda self: "", raising=False)
+    plain = fakes.Words._rows
+    monkeypatch.setattr(fakes.Words, "_rows", lambda self, items: _unit(plain(self, items)) + 0.1)  # as real ones
+    others = items(240)[120:]
+    images = fakes.Pixels("classical").fit([]).transform([item.image for item in others])
+    texts = fakes.Words("tfidf").fit([]).transform([item.text for item in others])
+    bridge = learn_bridge(images, texts)
+    monkeypatch.setattr(bridges, "SHIPPED", {("classical", "tfidf"): "x"})
+    monkeypatch.setattr(bridges, "shipped", lambda name: bridge)
+    return fakes
+
+
+@pytest.fixture(scope="session")
+def learned_bridge() -> Callable[..., Bridge]:
+    """`learned_bridge(images, texts)`: a bridge of pairs."""
+    return learn_bridge

@@ -30,15 +30,9 @@ def paired(count: int, seed: int = 0) -> tuple[Any, Any]:
     return hidden @ first + 0.3 * noise[0] + 1, hidden @ second + 0.3 * noise[1] - 1
 
 
-def learned(images: Any, texts: Any) -> Bridge:
-    content = bridges.learn(images, texts, np.ones(len(images)), width=4, image_penalty=0.1, text_penalty=0.1)
-    product = content["left"].astype(np.float32) @ content["right"].astype(np.float32)
-    return Bridge(content["image_mean"], content["text_mean"], product, content["spread"], content["scale"])
-
-
 @pytest.mark.parametrize("count", [9, 60])  # fewer pairs than features, and more
-def test_what_captions_add_is_ridge_regression_on_what_is_left(count: int) -> None:
-    bridge = learned(*paired(200))
+def test_what_captions_add_is_ridge_regression_on_what_is_left(learned_bridge: Any, count: int) -> None:
+    bridge = learned_bridge(*paired(200))
     images, texts = paired(count, 1)
     X, T = unit(images), unit(texts)
     rest = T - T.mean(axis=0) - (X - X.mean(axis=0)) @ bridge.weights
@@ -55,15 +49,15 @@ def test_what_captions_add_is_ridge_regression_on_what_is_left(count: int) -> No
     assert bridge.refined(images[:3], texts[:3]) is bridge
 
 
-def test_a_bridge_expects_the_captions_of_new_pictures() -> None:
-    bridge = learned(*paired(300))
+def test_a_bridge_expects_the_captions_of_new_pictures(learned_bridge: Any) -> None:
+    bridge = learned_bridge(*paired(300))
     images, texts = paired(100, 2)
     scores = unit(bridge.captions(images) - bridge.text_mean) @ unit(unit(texts) - bridge.text_mean).T
     assert np.mean(scores.argmax(axis=1) == np.arange(100)) > 0.5
 
 
-def test_files_of_bridges(tmp_path: Path) -> None:
-    bridge = learned(*paired(100)).rounded()
+def test_files_of_bridges(learned_bridge: Any, tmp_path: Path) -> None:
+    bridge = learned_bridge(*paired(100)).rounded()
     bridge.save(tmp_path / "x")
     again = Bridge.load(tmp_path / "x")
     images, _ = paired(5, 3)
@@ -89,29 +83,6 @@ def test_the_bridge_that_ships_is_small_and_intact() -> None:
         assert (image, text, bridge.weights.shape) == ("efficientnet-lite0", "minilm", (1280, 384))
         rows = np.random.default_rng(0).uniform(size=(4, 1280)).astype(np.float32)
         assert np.isfinite(bridge.captions(rows)).all()
-
-
-@pytest.fixture
-def bridged(fakes: ModuleType, items: Any, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """Fake encoders that learn nothing, and a bridge between them from other pictures."""
-    for cls, width in ((fakes.Pixels, 48), (fakes.Words, 32)):
-
-        def fit(self: Any, items: Any, y: Any = None, *, progress: Any = None, width: int = width) -> Any:
-            self.mean_, self.n_features_, self.problems_ = np.full(width, 0.1, np.float32), width, {}
-            return self
-
-        monkeypatch.setattr(cls, "fit", fit)
-        monkeypatch.setattr(cls, "learns", False, raising=False)
-        monkeypatch.setattr(cls, "identity", lambda self: "", raising=False)
-    plain = fakes.Words._rows
-    monkeypatch.setattr(fakes.Words, "_rows", lambda self, items: unit(plain(self, items)) + 0.1)  # as real ones
-    others = items(240)[120:]
-    images = fakes.Pixels("classical").fit([]).transform([item.image for item in others])
-    texts = fakes.Words("tfidf").fit([]).transform([item.text for item in others])
-    bridge = learned(images, texts)
-    monkeypatch.setattr(bridges, "SHIPPED", {("classical", "tfidf"): "x"})
-    monkeypatch.setattr(bridges, "shipped", lambda name: bridge)
-    return fakes
 
 
 def colors(collection: Collection, query: str, k: int = 6) -> list[str]:

@@ -144,12 +144,14 @@ def test_confidence_is_a_threshold(small, draw) -> None:
     small.add([NewItem("blank.png", draw("red", 77))])
     small.reindex()
     hits = small.search("a red number1", k=41)
-    assert hits[0].confidence == 1.0
+    assert hits[0].matched == ("red", "number1")
+    assert (hits[0].confidence or 0.0) > 0.8
+    assert small.search("a red thing number1")[0].confidence == 1.0  # exactly these words
     known = [hit.confidence for hit in hits]
     assert all(value is not None and 0.0 <= value <= 1.0 for value in known)
-    assert np.allclose(known, sorted(known, reverse=True), atol=0.0051)
-    sure = small.search("a red number1", k=41, min_confidence=0.9)
-    assert [hit.id for hit in sure] == [hit.id for hit in hits if (hit.confidence or 0) >= 0.9]
+    assert np.allclose(known, sorted(known, reverse=True), atol=0.0101)
+    sure = small.search("a red number1", k=41, min_confidence=0.8)
+    assert [hit.id for hit in sure] == [hit.id for hit in hits if (hit.confidence or 0) >= 0.8]
 
 
 def test_composed_queries_are_linear(small, draw) -> None:
@@ -236,7 +238,7 @@ def test_the_regression_finds_the_weights_that_made_its_data() -> None:
 def test_a_calibration_survives_its_file_and_refuses_others(small) -> None:
     stored = small._now().state.calibration
     assert stored is None or Calibration.from_dict(stored).to_dict().keys() == stored.keys()
-    made = Calibration((0.0, 1.0, 2.0, 0.0, 0.0, 0.0), 0.5, 40)
+    made = Calibration((0.0, 1.0, 2.0, 0.0, 0.0, 0.0, 0.5), 0.5, 40)
     assert Calibration.from_dict(made.to_dict()) == made
     for wrong in ({}, {**made.to_dict(), "weights": [1.0]}, {**made.to_dict(), "unnamed": float("nan")}, 3):
         with pytest.raises(DamageError):

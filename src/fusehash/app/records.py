@@ -72,8 +72,8 @@ class HitRecord(ApiModel):
     distance: int = Field(description="Bits in which its code differs from the query's.")
     score: float = Field(description="From -1 to 1; results of equal confidence are sorted by it.")
     confidence: float | None = Field(
-        description="In a search by words: the share of the query that is right about this item, by its caption or as "
-        "expected from its picture, to two digits; the results are sorted by it. Null if it is not known."
+        description="In a search by words: how likely somebody who describes this item uses a word of the query, by "
+        "its picture and its caption, to two digits; the results are sorted by it. Null if it is not known."
     )
     matched: list[str] = Field(description="Words of its caption that the query asks for.")
     same_image: bool = Field(description="Whether its image is the one that was searched with, byte by byte.")

@@ -242,7 +242,7 @@ class _Side:
         words = self.shared.words.scores(text) if text and rerank else None
         if words is not None and not words.scores.any():
             words = None
-        ids, distances, scores, codes = snapshot.rank(
+        ids, distances, scores, codes = snapshot.candidates(
             self.query,
             size + len(question.like) + len(question.unlike),
             allowed=self.allowed,
@@ -254,6 +254,7 @@ class _Side:
         confidences = np.full(len(ids), np.nan)
         if text and rerank and not is_composed and snapshot.calibration and len(ids):
             confidences = self._confidences(ids, codes)
+            confidences[scores == 1.0] = 1.0  # exactly the words of the query
         ranked = Ranked(ids, distances, scores, codes, confidences)
         is_alone = not (text or question.like or question.unlike)
         first = np.isin(ids, self.pictures.same) & is_alone
@@ -261,26 +262,29 @@ class _Side:
         ranked = ranked.taken(np.lexsort((ids, distances, -scores, -rounded, ~first)))
         return ranked.taken(~np.isin(ranked.ids, [*question.like, *question.unlike])).taken(slice(size))
 
-    def _chances(self, fit: Floats) -> Floats:
-        """The chance of each word of the text for each item, from its similarity to the query."""
-        snapshot, asked = self.shared.snapshot, calibration.asked_words(self.clause.text)
+    def _chances(self, ids: Ids, codes: Codes) -> Floats:
+        """The chance of each word of the text for each item, whatever its own caption says."""
+        snapshot, words, asked = self.shared.snapshot, self.shared.words, calibration.asked_words(self.clause.text)
         assert snapshot.calibration is not None
         assert self.text_vector is not None
+        signs = bits.unpack(codes, snapshot.state.n_bits).astype(np.float64)
+        fit = calibration.similarity(signs, self.text_vector)
         background = calibration.similarity(snapshot.background, self.text_vector)
-        return snapshot.calibration.chances(self.shared.words, asked, fit, background)
+        having = [words.having(word) for word in asked]
+        shares = snapshot.neighbors(words).shares(ids, having)
+        return snapshot.calibration.chances(words, asked, fit, background, shares)
 
-    def _expected(self, fit: Floats) -> Floats:
-        return np.asarray(self._chances(fit).mean(axis=0), np.float64)
+    def _expected(self, ids: Ids, codes: Codes) -> Floats:
+        return np.asarray(self._chances(ids, codes).mean(axis=0), np.float64)
 
     def _confidences(self, ids: Ids, codes: Codes) -> Floats:
-        """The mean over the words: 1 if the caption has it, else its chance, which is lower if there is a caption."""
+        """The mean over the words of their chances, which the caption of an item raises or lowers."""
         snapshot, words = self.shared.snapshot, self.shared.words
         assert snapshot.calibration is not None
-        assert self.text_vector is not None
-        fit = calibration.similarity(bits.unpack(codes, snapshot.state.n_bits).astype(np.float64), self.text_vector)
-        chances = self._chances(fit) * np.where(np.isin(ids, words.ids), snapshot.calibration.unnamed, 1.0)
         named = calibration.has_word(words, calibration.asked_words(self.clause.text), ids)
-        return np.asarray(np.where(named, 1.0, chances).mean(axis=0), np.float64)
+        chances = self._chances(ids, codes)
+        chances = snapshot.calibration.with_captions(chances, named, np.isin(ids, words.ids))
+        return np.asarray(chances.mean(axis=0), np.float64)
 
     def _listed(self) -> Ranked:
         """What a filter alone leaves, in order of id."""

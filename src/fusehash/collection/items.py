@@ -63,8 +63,8 @@ class Hit:
     distance, score : int, float
         Number of bits in which its code differs from that of the query; from -1 to 1, higher is better (searching.py).
     confidence : float or None
-        In a search by words: the share of the query that is right about this item, by its caption or as expected from
-        its picture (queries/calibration.py); None if the collection has too few captioned pictures to tell.
+        In a search by words: how likely somebody who describes this item uses a word of the query, by its picture and
+        its caption (queries/calibration.py); None if the collection has too few captioned pictures to tell.
     matched : tuple of str
         The words of its caption that the query asks for, as the caption spells them.
     same_image : bool

@@ -41,6 +41,7 @@ from fusehash.collection.changes import Learned
 from fusehash.collection.encoding import FittedEncoder, encoder_file, load_encoder
 from fusehash.collection.items import Item
 from fusehash.collection.queries.calibration import BACKGROUND, Calibration
+from fusehash.collection.queries.neighbors import Neighbors
 from fusehash.collection.queries.words import Ints, Words, WordScores
 from fusehash.collection.store import CollectionState
 from fusehash.collection.training import NEEDS_ITEMS, bridge_file, load_bridge, load_model, model_file
@@ -164,7 +165,21 @@ class Snapshot:
             ids = np.sort(np.random.default_rng(0).choice(ids, BACKGROUND, replace=False))
         return bits.unpack(self.index.get(ids), self.state.n_bits).astype(np.float64)
 
-    def rank(
+    def neighbors(self, words: Words) -> Neighbors:
+        """The captioned items that are nearest to each item."""
+        made = self._loaded.get("neighbors")
+        if made is None:
+            ids = self.index.ids
+            captioned = np.intersect1d(words.ids, ids, assume_unique=True)
+            made = self._loaded["neighbors"] = Neighbors(captioned, ids, self.index.get)
+        return made
+
+    def rank(self, query: Floats, k: int, *, words: WordScores | None = None) -> tuple[Ids, Ints, Floats, Codes]:
+        """Ids, distances, scores and codes of the `k` best items, best first."""
+        ids, distances, scores, codes = self.candidates(query, k, words=words)
+        return ids[:k], distances[:k], scores[:k], codes[:k]
+
+    def candidates(
         self,
         query: Floats,
         k: int,
@@ -173,11 +188,11 @@ class Snapshot:
         rerank: bool = True,
         words: WordScores | None = None,
         words_weight: float = WORDS_WEIGHT,
-        expected: Callable[[Floats], Floats] | None = None,
+        expected: Callable[[Ids, Codes], Floats] | None = None,
     ) -> tuple[Ids, Ints, Floats, Codes]:
-        """Ids, distances, scores and codes of the `k` best items; with `words`, their texts count too.
+        """Ids, distances, scores and codes of all candidates for the `k` best items, best first.
 
-        `expected` estimates the words of items without a text from their similarity to the query.
+        With `words`, their texts count too; `expected` estimates the words of items without a text.
         """
         n_bits, code = self.state.n_bits, bits.pack(query[None])
         count = CANDIDATES_PER_RESULT * k + EXTRA_CANDIDATES if rerank else k
@@ -193,9 +208,9 @@ class Snapshot:
         # Row by row in one fixed order, so that equal codes get equal scores.
         scores = (bits.unpack(codes, n_bits) * query).sum(axis=1) / max(np.abs(query).sum(), 1e-300)
         if words is not None:
-            fill = _mean_of(words.of(neighbors)) if expected is None else expected(scores)
+            fill = _mean_of(words.of(neighbors)) if expected is None else expected(ids, codes)
             scores = _with_words(scores, words.of(ids), fill, words_weight)
-        order = np.lexsort((ids, distances, -scores))[:k]
+        order = np.lexsort((ids, distances, -scores))
         return ids[order], distances[order], scores[order], codes[order]
 
     def _load(self, part: str, path: Path, load: Callable[[], Any]) -> Any:

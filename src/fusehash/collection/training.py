@@ -66,13 +66,9 @@ def make_bridge(
     folder: Path, settings: CollectionSettings, views: Views, encoders: Encoders
 ) -> tuple[str, Bridge | None]:
     """The name and the bridge of these items, which is written to its file; an empty name if they have none."""
-    if set(encoders) != set(VIEWS) or not bridges.exists(settings):
+    bridge = _bridge_of(settings, encoders, views)
+    if bridge is None:
         return "", None
-    first = bridges.first_bridge(settings, encoders, views["image"])
-    if first is None:
-        return "", None
-    is_pair = ~np.any([np.isnan(matrix[:, 0]) for matrix in views.values()], axis=0)
-    bridge = first.refined(*(views[view][is_pair] for view in VIEWS)).rounded()
     parts = [np.ascontiguousarray(array).data.cast("B") for array in (bridge.weights, bridge.image_mean)]
     name = fingerprint("bridge", *(encoders[view].fingerprint for view in VIEWS), *parts, bridge.text_mean.tobytes())
     path = bridge_file(folder, name)
@@ -81,6 +77,17 @@ def make_bridge(
             return name, Bridge.load(path)
     bridge.save(path)
     return name, bridge
+
+
+def _bridge_of(settings: CollectionSettings, encoders: Encoders, views: Views) -> Bridge | None:
+    """The bridge that the pairs of some views improve; None if there is none between these encoders."""
+    if set(encoders) != set(VIEWS) or not bridges.exists(settings):
+        return None
+    first = bridges.first_bridge(settings, encoders, views["image"])
+    if first is None:
+        return None
+    is_pair = ~np.any([np.isnan(matrix[:, 0]) for matrix in views.values()], axis=0)
+    return first.refined(*(views[view][is_pair] for view in VIEWS)).rounded()
 
 
 def files_of(folder: Path, state: CollectionState) -> dict[str, Path]:
@@ -174,8 +181,9 @@ class HeldOutPairs:
     model: CrossModalHasher
     trained: list[Entry]
     held_out: list[Entry]
-    views: Views  # features of the held-out pairs
-    bridge: Bridge | None = None  # made without them
+    seen: Views  # features of the pairs that the model was trained on
+    views: Views  # and of the held-out pairs
+    bridge: Bridge | None  # made without their captions
 
     @property
     def pictures(self) -> Views:
@@ -206,14 +214,13 @@ def held_out_model(
     held_out = min(HELD_OUT_PAIRS, len(pairs) // 5)
     rest = slice(held_out, held_out + TRAINING_PAIRS)
     report(0, 1, "measuring on held-out pairs")
+    seen, unseen = ({view: matrix[part] for view, matrix in views.items()} for part in (rest, slice(held_out)))
     model = hashers.make("fusehash", n_bits=settings.n_bits, random_state=settings.random_state, callback=report)
     try:
-        model.fit({view: matrix[rest] for view, matrix in views.items()})
+        model.fit(seen)
     except FusehashError:  # views that do not vary
         return None
-    return HeldOutPairs(
-        model, pairs[rest], pairs[:held_out], {view: matrix[:held_out] for view, matrix in views.items()}
-    )
+    return HeldOutPairs(model, pairs[rest], pairs[:held_out], seen, unseen, _bridge_of(settings, encoders, seen))
 
 
 def quality_of(held: HeldOutPairs | None) -> float | None:

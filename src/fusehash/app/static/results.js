@@ -35,8 +35,8 @@ export function meaningOf(hit, answer) {
   if (hit.confidence === null) return answer.matching === null
     ? `Results are sorted by how similar their codes are to the query: ${hit.distance} of ${answer.n_bits} bits differ.`
     : "Too few captioned pictures are known here to say how likely this result is right; results are sorted by words and codes.";
-  if (hit.confidence === 1) return "Its caption has all words of the query.";
-  return `About ${percent(hit.confidence)} of the query is right: words of its caption count in full, the others by how often pictures that fit as well had them in their captions, when tried on captions that were hidden.`;
+  if (hit.confidence === 1) return "Its caption has exactly the words of the query.";
+  return `${percent(hit.confidence)}: how likely somebody who describes it uses a word of the query, as measured on captions that were hidden. A word of its own caption makes that more likely.`;
 }
 
 export function why(hit, answer) {
@@ -63,7 +63,7 @@ export function card(route, item, hit = null) {
   } else {
     well.append(make("blockquote", {}, ...marked(shortened(nameOf(item), 240), hit?.matched)));
   }
-  if (hit && (hit.confidence !== null || hit.same_image)) well.append(make("span", { className: "score", title: hit.same_image ? "The picture that you searched with" : "How much of the query is right about it" }, hit.same_image ? "same picture" : percent(hit.confidence)));
+  if (hit && (hit.confidence !== null || hit.same_image)) well.append(make("span", { className: "score", title: hit.same_image ? "The picture that you searched with" : "How likely somebody who describes it uses these words" }, hit.same_image ? "same picture" : percent(hit.confidence)));
   const caption = item.thumbnail && item.text ? marked(shortened(item.text, 300), hit?.matched) : [fileOf(item)];
   const open = make("a", { className: "card", href: addressOf({ ...route, item: String(item.id) }), title: shortened(nameOf(item), 500), draggable: false },
     well, make("div", { className: item.thumbnail && item.text ? "caption" : "caption note" }, ...caption));

@@ -7,10 +7,18 @@ picture if the hidden caption has it. The chance of that is a logistic regressio
     how often other captions have the word    ln(share / (1 - share))
     how well the picture fits the query       s, the similarity of code and query, and z, s in standard deviations
     whether any other caption has the word    0 or 1, also times s
+    how often captions of similar pictures    ln((5 n + share) / (5 (1 - n) + 1 - share)), n: the share of the nearest
+    have the word                             captioned items that have it (neighbors.py)
 
-fitted to the 30 best pictures of each query. The confidence of a result is the mean of these chances over the words of
-the query: 1 for a word that the item's own caption has. A caption need not name all that is in its picture. If it lacks
-a word, the chance is multiplied by `unnamed`, which is measured by hiding one part of a caption of several.
+fitted to the 30 best pictures of each query. An item with a caption is on the same scale: the chance that somebody else
+who describes its picture uses the word. With the chance c of the picture, it is
+
+    c + (1 - c) NAMED    if its caption has the word
+    c `unnamed`          if not: a caption need not name all that is in its picture,
+
+where `unnamed` is measured by hiding one part of a caption of several. So a picture without a caption that fits well
+comes before one that fits badly although its caption has the word. The confidence of a result is the mean of these
+chances over the words of the query, and 1 if its caption has exactly these words.
 """
 
 from __future__ import annotations
@@ -25,8 +33,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fusehash import bits
+from fusehash.bits import Codes
 from fusehash.collection import training
 from fusehash.collection.encoding import Encoders, Floats32, order_of
+from fusehash.collection.queries.neighbors import Neighbors
 from fusehash.collection.queries.words import STOP_WORDS, Words, spelled, words_in
 from fusehash.errors import FusehashError
 from fusehash.search.rows import Ids
@@ -37,6 +47,8 @@ BACKGROUND = 2000  # codes that a query is compared with, for z
 BEST = 30  # results of each query that are learned from
 QUERIES = 400  # captions that queries are taken from
 RIDGE = 1.0
+NEIGHBORS_COUNT = 5.0  # captions that all neighbors together count as
+NAMED = 0.35  # measured by benchmarks/second_caption.py
 UNNAMED = 0.3  # if no caption has several parts; measured on photos, see docs/collections.md
 MIN_UNNAMED_RESULTS = 200  # with fewer, the measured value would be noise
 _PARTS = re.compile(r"[;\n.]+")
@@ -49,7 +61,7 @@ class Calibration:
     Attributes
     ----------
     weights : tuple of float
-        Of the logistic regression: a constant, then its five variables in the order above.
+        Of the logistic regression: a constant, then its six variables in the order above.
     unnamed : float
         How the chance of a word changes if a caption lacks it.
     pairs : int
@@ -60,11 +72,20 @@ class Calibration:
     unnamed: float
     pairs: int
 
-    def chances(self, words: Words, asked: Sequence[str], fit: Floats, background: Floats) -> Floats:
-        """The chance that each word (rows) is right about each item (columns), from its similarity to the query."""
+    def chances(self, words: Words, asked: Sequence[str], fit: Floats, background: Floats, neighbors: Floats) -> Floats:
+        """The chance that each word (rows) is right about each item (columns).
+
+        From its similarity to the query, and the share of its neighbors whose captions have each word.
+        """
         z = standardized(fit, background)
-        variables = np.stack([np.stack(_variables(words, word, fit, z), axis=1) for word in asked])
+        parts = zip(asked, neighbors, strict=True)
+        variables = np.stack([np.stack(_variables(words, word, fit, z, near), axis=1) for word, near in parts])
         return _logistic(variables @ np.array(self.weights))
+
+    def with_captions(self, chances: Floats, named: NDArray[np.bool_], has_caption: NDArray[np.bool_]) -> Floats:
+        """The chances of words (rows) and items (columns), given which captions have which words."""
+        unnamed = chances * np.where(has_caption, self.unnamed, 1.0)
+        return np.asarray(np.where(named, chances + (1.0 - chances) * NAMED, unnamed), np.float64)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON values."""
@@ -78,7 +99,7 @@ class Calibration:
             made = cls(weights, float(content["unnamed"]), int(content["pairs"]))
         except (TypeError, ValueError, KeyError):
             raise DamageError("its calibration is damaged") from None
-        if len(weights) != 6 or not all(map(math.isfinite, (*weights, made.unnamed))):
+        if len(weights) != 7 or not all(map(math.isfinite, (*weights, made.unnamed))):
             raise DamageError("its calibration is damaged")
         return made
 
@@ -162,7 +183,9 @@ def _search(held: training.HeldOutPairs, encoders: Encoders) -> tuple[Floats, Fl
     queries = queries_from(texts, keys)
     if not len(usable) or not queries:
         return None
-    packed = np.frombuffer(b"".join(code for code in codes if code is not None), np.uint8).reshape(len(usable), -1)
+    packed, learned = _packed(codes), _packed(training.encode(held.model, held.seen))
+    items = np.arange(len(usable) + len(learned), dtype=np.int64)
+    near = Neighbors(items[len(usable) :], items, np.concatenate([packed, learned]).__getitem__)
     signs = bits.unpack(packed, 8 * packed.shape[1]).astype(np.float64)
     rows: Floats32 = np.asarray(encoders["text"].encoder.transform([" ".join(query) for query in queries]))
     try:
@@ -176,20 +199,30 @@ def _search(held: training.HeldOutPairs, encoders: Encoders) -> tuple[Floats, Fl
         z = standardized(fit, fit)[best]
         ids = usable[best]
         is_right, in_rest, in_last = (has_word(words, query, ids) for words in (hidden, rest, last))
+        shares = near.shares(best, [known.having(word) + len(usable) for word in query])
         for number, word in enumerate(query):
-            variables = np.stack(_variables(known, word, fit[best], z), axis=1)
+            variables = np.stack(_variables(known, word, fit[best], z, shares[number]), axis=1)
             lacks = several[ids] & ~in_rest[number]
             parts.append((variables, is_right[number].astype(float), lacks, in_last[number].astype(float)))
     variables, right, lacks, named = (np.concatenate(column) for column in zip(*parts, strict=True))
     return (variables, right, lacks, named) if 0.0 < right.mean() < 1.0 else None
 
 
-def _variables(words: Words, word: str, fit: Floats, z: Floats) -> list[Floats]:
-    """The constant and the five variables of one word, for several items."""
+def _variables(words: Words, word: str, fit: Floats, z: Floats, neighbors: Floats) -> list[Floats]:
+    """The constant and the six variables of one word, for several items."""
     count, constant = len(words.having(word)), np.ones_like(fit)
     share = (count + 0.5) / (len(words.ids) + 1.0)
     unknown = float(count == 0)
-    return [constant, math.log(share / (1.0 - share)) * constant, fit, z, unknown * constant, unknown * fit]
+    near = NEIGHBORS_COUNT * np.where(np.isfinite(neighbors), neighbors, share)
+    log_odds = np.log((near + share) / (NEIGHBORS_COUNT - near + 1.0 - share))
+    rarity = math.log(share / (1.0 - share)) * constant
+    return [constant, rarity, fit, z, unknown * constant, unknown * fit, log_odds]
+
+
+def _packed(codes: Sequence[bytes | None]) -> Codes:
+    """The codes of the items that have one, as rows."""
+    rows = [np.frombuffer(code, np.uint8) for code in codes if code is not None]
+    return np.array(rows, np.uint8)
 
 
 def _without_one_part(text: str) -> tuple[str, str]:
