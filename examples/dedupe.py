@@ -35,6 +35,15 @@ for group in found.groups[:6]:
 print(len(found.duplicates), "duplicates,", len(found.plain), "pictures without structure left out")
 
 # %%
+# A contact sheet, one group per row, the picture to keep first.
+groups = found.groups[:4]
+sheet = Image.new("RGB", (90 * max(map(len, groups)), 90 * len(groups)), "white")
+for row, group in enumerate(groups):
+    for column, member in enumerate(group):
+        sheet.paste(Image.open(folder / member.picture.path).convert("RGB").resize((80, 80)), (90 * column, 90 * row))
+sheet
+
+# %%
 # The same for any codes: all near pairs of an index, without comparing every code with every other.
 index = fh.HammingIndex(n_bits=64)
 model = fh.FuseHash(n_bits=64, random_state=0)

@@ -5,6 +5,7 @@ Give PyTorch or CuPy arrays instead of NumPy arrays: there is one code path, and
 
 # %%
 # Without PyTorch this page was built with NumPy, without a GPU on the CPU; the lines are the same.
+import time
 from importlib.util import find_spec
 
 import numpy as np
@@ -30,6 +31,18 @@ index.add(np.asarray(codes.cpu()) if device else codes)
 queries = model.encode(views["text"][:3], view="text")
 distances, ids = index.search(np.asarray(queries.cpu()) if device else queries, k=5)
 print(ids)
+
+# %%
+# Seconds to fit and to encode as the data grows, on the machine that built this page.
+seconds = {"fit": {}, "encode": {}}
+for n in (375, 750, 1500):
+    part = {name: X[:n] for name, X in views.items()}
+    started = time.perf_counter()
+    fitted = fh.FuseHash(n_bits=64, random_state=0).fit(part)
+    trained = time.perf_counter()
+    fitted.encode(part["image"], view="image")
+    seconds["fit"][n], seconds["encode"][n] = trained - started, time.perf_counter() - trained
+fh.plots.cost(seconds)
 
 # %%
 # The same codes as from NumPy, up to bits whose projection is near zero.

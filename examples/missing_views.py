@@ -26,8 +26,14 @@ def with_gaps(share):
 # %%
 # MAP@50 of text to image on new items, for a growing share of gaps. Complete pairs teach most; lone rows still help.
 labels = data.labels[data.query], data.labels[data.train]
+pairs = {}
 for share in (0.0, 0.3, 0.5):
     model = fh.FuseHash(n_bits=32, missing="allow", random_state=0).fit(with_gaps(share))
     codes = model.encode(data.views["text"][data.query], view="text")
     found = model.encode(train["image"], view="image")
+    pairs[f"{share:.0%} missing"] = codes, found
     print(f"{share:.0%} missing: {fh.evaluation.mean_average_precision(codes, found, labels):.3f}")
+
+# %%
+# The same as curves: precision and recall as the Hamming radius grows.
+fh.plots.precision_recall(pairs, labels)

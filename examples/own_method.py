@@ -41,3 +41,12 @@ data = fh.datasets.make_paired(n_samples=1000, random_state=0)
 for method in (RandomSigns(n_bits=64), fh.RegressionHasher(n_bits=64), fh.FuseHash(n_bits=64)):
     result = fh.evaluation.evaluate(method, data, protocols=["HN"], seeds=[0, 1])
     print(f"{type(method).__name__:<18}", *(f"{s.direction} {s.mean:.3f}  " for s in result.scores))
+
+# %%
+# The same over the code length. The band is one standard deviation over seeds.
+methods = {"FuseHash": fh.FuseHash, "regression": fh.RegressionHasher, "random signs": RandomSigns}
+runs = {
+    name: {b: fh.evaluation.evaluate(method(n_bits=b), data, protocols=["HN"], seeds=[0, 1]) for b in (16, 32, 64)}
+    for name, method in methods.items()
+}
+fh.plots.map_over_bits(runs, "HN", "text->image")

@@ -9,6 +9,8 @@ same: `fusehash index photos --captions captions.csv --out my.collection`.
 import csv
 from pathlib import Path
 
+from PIL import Image
+
 import fusehash as fh
 from fusehash.datasets.emoji import load_emoji
 
@@ -41,4 +43,15 @@ for query in ("fruit", "bird", "hot drink"):
 # A picture finds what looks and means alike.
 whale = next(item for item in emoji if item.name == "whale")
 print(*(names.get(Path(hit.item.key).name, "?") for hit in collection.search(image=whale.image, k=8)))
+
+# %%
+# What was found, one query per row: words, then the picture of a whale.
+found = [collection.search(query, k=8) for query in ("fruit", "bird", "hot drink")]
+found.append(collection.search(image=whale.image, k=8))
+sheet = Image.new("RGB", (64 * 8, 64 * len(found)), "white")
+for row, hits in enumerate(found):
+    for column, hit in enumerate(hits):
+        picture = Image.open(folder / Path(hit.item.key).name).convert("RGBA").resize((56, 56))
+        sheet.paste(picture, (64 * column, 64 * row), picture)
 collection.close()
+sheet

@@ -24,3 +24,8 @@ for score in result.scores:
 sound_and_text = {view: data.views[view][data.query] for view in ("sound", "text")}
 codes = model.encode_fused(sound_and_text)
 print(codes.shape, codes.dtype)
+
+# %%
+# All three views in one plane: items of one class lie together, whatever the view. Colors are classes, signs are views.
+projections = {view: model.project(data.views[view][data.query], view=view) for view in data.views}
+fh.plots.shared_space(projections, data.labels[data.query])

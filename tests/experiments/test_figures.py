@@ -186,6 +186,28 @@ def results_of(made):
     return collect(made.spec, made.store)[0]
 
 
+def test_map_over_bits_has_the_means_of_the_table(make, drawn):
+    results = results_of(make(protocols=["U"]))
+    table = map_table(results, "U")
+    figures.map_over_bits(results, table)
+    assert len(table.bits) > 1
+    assert len(drawn) == len(table.blocks)
+    for (lines, arguments), block in zip(drawn, table.blocks, strict=True):
+        assert block.direction in arguments["title"]
+        shown = {line.label: (list(line.x), list(line.y)) for line in lines}
+        for row in block.rows:
+            expected = [(b, cell.mean) for b, cell in zip(table.bits, row.cells, strict=True) if cell.values]
+            if row.series is None:
+                assert row.label not in shown
+            else:
+                assert list(zip(*shown[row.label], strict=True)) == expected
+
+
+def test_one_code_length_is_no_line(make, drawn):
+    results = results_of(make(protocols=["U"], bits=[32]))
+    assert figures.map_over_bits(results, map_table(results, "U")) == []
+
+
 def test_the_overview_has_the_best_bar_on_top(make, drawn):
     results = results_of(make(protocols=["U"]))
     charts = figures.overview(results, map_table(results, "U"))

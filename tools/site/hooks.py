@@ -28,6 +28,8 @@ def _neighbor(name: str) -> Any:
     return module
 
 
+from fusehash.experiments.figures import with_own_ids  # noqa: E402
+
 running, reference = _neighbor("running"), _neighbor("reference")
 
 logger = logging.getLogger("mkdocs.hooks.fusehash")
@@ -39,6 +41,8 @@ RUN = os.environ.get("SITE_EXAMPLES") != "skip"
 REPOSITORY_PAGES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
 # What the repository has and the site has not; a link to it becomes its text.
 NO_PAGES = r"LICENSE|SECURITY\.md|CITATION\.cff|CODE_OF_CONDUCT\.md|(?:benchmarks|paper|tests|src)/[^)]*"
+# A block that can run alone and ends with a picture.
+PICTURE = re.compile(r"^```python\n(?P<code>import fusehash as fh\n(?:(?!```).*\n)*fh\.plots\..*\n)```$", re.MULTILINE)
 NOTEBOOKS = {"own_photos.ipynb": "get-started/photos.md", "own_embeddings.ipynb": "get-started/embeddings.md"}
 REFERENCE: dict[str, list[str]] = reference.names_by_page()
 
@@ -73,7 +77,13 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     depth = page.file.src_path.count("/")
     for source, target in REPOSITORY_PAGES.items():
         markdown = markdown.replace(f"](../{source}", f"]({'../' * depth}{target}")
-    return re.sub(rf"\[([^\]]*)\]\((?:\.\./)+(?:{NO_PAGES})\)", r"\1", markdown)
+    markdown = re.sub(rf"\[([^\]]*)\]\((?:\.\./)+(?:{NO_PAGES})\)", r"\1", markdown)
+    return PICTURE.sub(_with_picture, markdown) if RUN and page.file.src_path.count("/") == 0 else markdown
+
+
+def _with_picture(block: re.Match[str]) -> str:
+    """A block of a page that imports fusehash and ends with a plot, and the plot."""
+    return "\n\n".join([block.group(), *running.pictures_of(block["code"], "a block of a page")])
 
 
 def on_post_build(config: Any) -> None:
@@ -100,10 +110,15 @@ def _gallery() -> dict[str, str]:
     for path in sorted((ROOT / "examples").glob("*.py")):
         source = path.read_text(encoding="utf-8")
         logger.info("running examples/%s", path.name)
-        pages[f"gallery/{path.stem}.md"] = _run(running.cells_of_example(source), f"examples/{path.name}")
+        text = _run(running.cells_of_example(source), f"examples/{path.name}")
+        pages[f"gallery/{path.stem}.md"] = text
+        picture = re.search(r"<svg.*?</svg>|<img [^>]*>", text)
+        if RUN and picture is None:
+            raise PluginError(f"Every example must draw a picture. examples/{path.name} draws none.")
         summary = (running.cells_of_example(source)[0].text.partition("\n")[2]).strip().partition("\n\n")[0]
         summary = re.sub(r"[`*]", "", summary.replace("\n", " "))
-        cards.append(f'<a href="{path.stem}.html"><strong>{running.title_of(source)}</strong>{summary}</a>')
+        shown = with_own_ids(picture.group(), path.stem) if picture else ""
+        cards.append(f'<a href="{path.stem}.html"><strong>{running.title_of(source)}</strong>{summary}{shown}</a>')
     index = f'# Gallery\n\nShort examples, run when this site was built.\n\n<div class="cards">{"".join(cards)}</div>\n'
     return {"gallery/index.md": index, **pages}
 

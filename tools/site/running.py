@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import base64
 import contextlib
 import html
 import io
@@ -78,6 +79,12 @@ def page(cells: list[Cell], origin: str, *, run: bool = True) -> str:
     return "\n\n".join(parts) + f"\n\n---\n\nThis page is the output of `{origin}`.\n"
 
 
+def pictures_of(code: str, name: str) -> list[str]:
+    """Run code in a namespace of its own, and show the value of its last line."""
+    with _empty_folder():
+        return _shown(_run(code, {"__name__": "__main__"}, name)[1])
+
+
 def _run(code: str, namespace: dict[str, Any], name: str) -> tuple[str, Any]:
     """What a cell printed, and the value of its last line if that is an expression."""
     tree = ast.parse(code, name)
@@ -94,6 +101,9 @@ def _shown(value: Any) -> list[str]:
         return []
     if hasattr(value, "_repr_svg_"):
         return [value._repr_svg_().replace("\n", " ")]
+    if hasattr(value, "_repr_png_"):  # a picture of Pillow
+        data = base64.b64encode(value._repr_png_()).decode()
+        return [f'<img class="picture" alt="Output of this cell" src="data:image/png;base64,{data}">']
     return [f'<div class="output"><pre>{html.escape(repr(value))}</pre></div>']
 
 

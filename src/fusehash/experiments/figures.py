@@ -55,6 +55,23 @@ def overview(results: Results, table: Table) -> list[Chart]:
     return charts
 
 
+def map_over_bits(results: Results, table: Table) -> list[Chart]:
+    """MAP over the code length, one chart per direction, if there are at least two lengths."""
+    charts, looks = [], {series.label: look for series, look in _drawn(results)}
+    for block in table.blocks if len(table.bits) > 1 else ():
+        lines = []
+        for row in block.rows:
+            points = [(b, c.mean, c.std) for b, c in zip(table.bits, row.cells, strict=True) if c.values]
+            if points and row.series is not None:
+                bits, means, spreads = zip(*points, strict=True)
+                spread = spreads if np.isfinite(spreads).all() else None
+                lines.append(Line(row.label, bits, means, looks[row.label], spread))
+        caption = f"{table.what} over the code length, {block.direction} on {results.name}.{BAND}"
+        how = {"title": f"{block.direction}, by bits", "x_label": "bits", "y_label": table.what, "x_scale": "log2"}
+        charts += _chart(results, line_chart, lines, caption, **how)
+    return charts
+
+
 def top_n(results: Results, protocol: str) -> list[Chart]:
     """Precision of the first N, N = 50, 100, ..., 1000."""
 
