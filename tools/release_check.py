@@ -120,7 +120,7 @@ def check_contents(sdist: Path, wheel: Path) -> None:
         [metadata_name] = [name for name in names if name.endswith(".dist-info/METADATA")]
         metadata = email.parser.Parser().parsestr(archive.read(metadata_name).decode())
         modules = {name for name in names if name.endswith(".py")}
-    here = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src").rglob("*.py")}
+    here = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src").rglob("*.py")}
     with tarfile.open(sdist) as archive:
         in_sdist = {name.partition("/")[2] for name in archive.getnames()}
     description = str(metadata.get_payload())

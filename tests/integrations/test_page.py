@@ -85,7 +85,7 @@ def outcome(extra, names):
 
 def test_every_extra_has_a_block():
     assert BLOCKS.keys() == PACKAGES.keys() == HAVE.keys()
-    assert set(re.findall(r"fusehash\[([a-z-]+)\]", PAGE)) == BLOCKS.keys()
+    assert set(re.findall(r'pip install "\.\[([a-z-]+)\]"', PAGE)) == BLOCKS.keys()
 
 
 @pytest.mark.slow

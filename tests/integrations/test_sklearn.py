@@ -28,6 +28,12 @@ def test_scikit_learns_own_checks(estimator, check):
     check(estimator)
 
 
+@pytest.mark.slow
+@parametrize_with_checks([HashTransformer()])
+def test_scikit_learns_own_checks_of_the_default(estimator, check):
+    check(estimator)
+
+
 def test_it_gives_what_the_hasher_gives():
     model = hashers.make("regression", n_bits=16, random_state=0).fit(DATA.views)
     fitted = transformer().fit(X)

@@ -118,7 +118,7 @@ class Plot:
 
     @text_as_text()
     def svg(self) -> str:
-        """The chart as an <svg> element that takes its font and neutral colors from the page around it."""
+        """The chart as an `<svg>` element that takes its font and neutral colors from the page around it."""
         return _svg(self.figure, self.title, self.description)
 
     def _repr_svg_(self) -> str:
