@@ -44,8 +44,9 @@ hashers.deep.dcmh hashers.deep.ddcmh hashers.deep.dbrc hashers.deep.djsrh hasher
 hashers.deep.cirh hashers.deep.ucch
 hashers
 testing.subject testing.checks testing
-search.rows search.projections search.cosines search.vectors
+search.rows search.projections search.factors search.cosines search.vectors
 search.engines search.engines.kernel search.engines.scan search.engines.look_ups search.engines.weighted
+search.engines.bounds search.engines.estimates
 search.engines.numpy
 search.engines.multi_index.look_up search.engines.multi_index.segments search.engines.multi_index.kept
 search.engines.multi_index

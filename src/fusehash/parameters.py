@@ -67,7 +67,8 @@ def real(low: float = 0.0, *, strict: bool = False) -> Rule:
         number = float(value)
         return number > low if strict else number >= low
 
-    return Rule(f"a finite number {'greater than' if strict else 'of at least'} {low:g}", accepts)
+    bound = "" if low == -np.inf else f" {'greater than' if strict else 'of at least'} {low:g}"
+    return Rule(f"a finite number{bound}", accepts)
 
 
 def between(low: float, high: float) -> Rule:

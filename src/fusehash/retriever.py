@@ -40,7 +40,8 @@ class Retriever:
     """Vectors in, ids and scores out: a model and an index in one folder.
 
     Make one with `create` and open it with `open`; use it in a `with` statement. Items and queries are rows of any view
-    of the model. Items are stored as codes; queries keep their projections (see `HammingIndex.search`). With `vectors`,
+    of the model. Items are stored as codes, and as factors if the model has them (`encode(..., with_factors=True)`);
+    queries keep their projections (see `HammingIndex.search`). With `vectors`,
     the index also keeps the rows themselves, and `search(..., candidates=C)` orders the C best codes by cosine: for
     views that share a space, as those of CLIP do.
 
@@ -107,7 +108,8 @@ class Retriever:
                 raise FileExistsError(None, "there is something already")
             with draft_folder(target) as draft:
                 model.save(draft / _MODEL)
-                HammingIndex.open(draft / _INDEX, model.n_bits, vectors=vectors, dim=dim, warm=False).close()
+                options: dict[str, Any] = {"vectors": vectors, "dim": dim, "factors": _has_factors(model)}
+                HammingIndex.open(draft / _INDEX, model.n_bits, warm=False, **options).close()
                 content = {"format": _FORMAT, "version": _VERSION, "model": _digest(draft / _MODEL)}
                 text = json.dumps(content, indent=2).encode()
                 write_atomically(draft / _SETTINGS, lambda file: file.write(text))
@@ -176,11 +178,13 @@ class Retriever:
         DataError
             If rows or ids cannot be used; nothing was added.
         """
-        return self.index.add(self._codes(X, view), ids, self._vectors(X))
+        codes, factors = self._codes(X, view)
+        return self.index.add(codes, ids, self._vectors(X), factors)
 
     def replace(self, X: Any, ids: ArrayLike, *, view: str | int) -> None:
         """Replace items that are there; arguments as in `add`."""
-        self.index.replace(self._codes(X, view), ids, self._vectors(X))
+        codes, factors = self._codes(X, view)
+        self.index.replace(codes, ids, self._vectors(X), factors)
 
     def remove(self, ids: ArrayLike) -> int:
         """Remove items; returns how many."""
@@ -216,8 +220,9 @@ class Retriever:
         ids : int64 array, shape (n_queries, min(k, items))
             Best first; ties in order of id.
         scores : float array of the same shape
-            Between -1 and 1: with `candidates` the cosine of the vectors, else 1 - 2 s / sum |p_j| for projections p
-            and the score s of `HammingIndex.search`.
+            With `candidates` the cosine of the vectors. Else for codes with factors their estimate, of the cosine up to
+            a number per query for `FuseHash(target="floats")`; for others 1 - 2 s / sum |p_j| for projections p and the
+            score s of `HammingIndex.search`, which is between -1 and 1.
 
         Raises
         ------
@@ -228,6 +233,8 @@ class Retriever:
         projections = np.asarray(host(self.model.project(X, view=view)), np.float64)
         if candidates is None:
             distances, ids = self.index.search(projections, k, allowed=allowed, threads=threads)
+            if self.index.has_factors:
+                return ids, -distances
             total = np.abs(projections).sum(axis=1, keepdims=True)
             return ids, 1.0 - 2.0 * distances / total
         count = int(_CANDIDATES.check("Retriever.search", "candidates", candidates))
@@ -252,9 +259,12 @@ class Retriever:
     def __repr__(self) -> str:
         return f"<Retriever of {len(self):,} items in {self.folder}>"
 
-    def _codes(self, X: Any, view: str | int) -> Codes:
-        codes: Codes = np.asarray(host(self.model.encode(X, view=view)))
-        return codes
+    def _codes(self, X: Any, view: str | int) -> tuple[Codes, NDArray[np.float32] | None]:
+        """Codes, and factors if the index keeps them."""
+        if self.index.has_factors:
+            codes, factors = self.model.encode(X, view=view, with_factors=True)
+            return codes, factors
+        return np.asarray(host(self.model.encode(X, view=view))), None
 
     def _vectors(self, X: Any) -> NDArray[np.float64] | None:
         """The rows themselves, if the index keeps vectors."""
@@ -262,6 +272,10 @@ class Retriever:
             return None
         vectors = np.asarray(X.toarray() if hasattr(X, "toarray") else host(X))
         return vectors.astype(np.float64) if vectors.dtype.kind in "iu" else vectors
+
+
+def _has_factors(model: CrossModalHasher) -> bool:
+    return type(model)._factors_block is not CrossModalHasher._factors_block
 
 
 def _digest(path: Path) -> str:

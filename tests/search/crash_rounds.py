@@ -1,11 +1,11 @@
-"""kill -9 at random moments, many rounds in one process: `python crash_rounds.py FOLDER ROUNDS SEED [vectors]`.
+"""kill -9 at random moments, many rounds in one process: `python crash_rounds.py FOLDER ROUNDS SEED [all]`.
 
 Every round forks a child that opens the index, carries out a list of operations and writes to a pipe when each has
 returned; it is killed at a random moment. The index must then hold exactly what the acknowledged operations left, or
 that and the one operation that was under way: no lost write, no mixed state, no repair by hand. Every 20th round begins
 with a new file. In every 5th round the child kills itself while it opens or creates the file, at one of its first file
-operations, so that this happens however busy the computer is. With "vectors" the index keeps vectors, which follow from
-the codes, and every vector must be that of its code. Prints what happened as JSON.
+operations, so that this happens however busy the computer is. With "all" the index keeps vectors and factors, which
+follow from the codes and must be those of their code. Prints what happened as JSON.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from killing import told_before_kill
 
 N_BITS = 64
-OPTIONS: dict[str, Any] = {"vectors": "int8", "dim": N_BITS} if sys.argv[-1] == "vectors" else {}
+OPTIONS: dict[str, Any] = {"vectors": "int8", "dim": N_BITS, "factors": True} if sys.argv[-1] == "all" else {}
 Content = dict[int, bytes]
 Operation = tuple[str, list[int], list[bytes]]
 
@@ -70,9 +70,9 @@ def opened(path: Path) -> HammingIndex:
     return HammingIndex.open(path, N_BITS, warm=False, **OPTIONS)
 
 
-def vectors_of(codes: np.ndarray) -> dict[str, np.ndarray]:
+def extras_of(codes: np.ndarray) -> dict[str, np.ndarray]:
     """The argument of a call that adds or replaces codes: numbers that say which codes they belong to."""
-    return {"vectors": unpacked(codes) + 1.0} if OPTIONS else {}
+    return {"vectors": unpacked(codes) + 1.0, "factors": codes[:, :2].astype(np.float32)} if OPTIONS else {}
 
 
 def die_at(number: int) -> None:
@@ -94,11 +94,11 @@ def child(path: Path, operations: list[Operation], dies_at: int, pipe: int) -> N
     for kind, ids, codes in operations:
         matrix = np.frombuffer(b"".join(codes), np.uint8).reshape(-1, N_BITS // 8)
         if kind == "add":
-            index.add(matrix, ids, **vectors_of(matrix))
+            index.add(matrix, ids, **extras_of(matrix))
         elif kind == "remove":
             index.remove(ids)
         elif kind == "replace":
-            index.replace(matrix, ids, **vectors_of(matrix))
+            index.replace(matrix, ids, **extras_of(matrix))
         elif kind == "compact":
             index.compact()
         else:
@@ -115,6 +115,7 @@ def read(path: Path) -> Content:
             numbers = unpacked(codes) + 1.0
             expected = np.rint(127 * numbers / numbers.max(axis=1, keepdims=True))
             assert np.array_equal(index.get_vectors(index.ids), expected)
+            assert np.array_equal(index.get_factors(index.ids), codes[:, :2])
         return {int(id): code.tobytes() for ids, codes in index for id, code in zip(ids, codes, strict=True)}
 
 

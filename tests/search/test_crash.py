@@ -21,12 +21,12 @@ posix = pytest.mark.skipif(sys.platform == "win32", reason="fork and SIGKILL")
 
 
 @posix
-@pytest.mark.parametrize("vectors", [False, True])
+@pytest.mark.parametrize("extras", [False, True])
 @pytest.mark.parametrize("rounds", [25, pytest.param(150, marks=pytest.mark.slow)])
-def test_nothing_is_lost_or_mixed_by_kill_9(tmp_path: Path, rounds: int, vectors: bool) -> None:
+def test_nothing_is_lost_or_mixed_by_kill_9(tmp_path: Path, rounds: int, extras: bool) -> None:
     rounds = rounds if rounds == 25 else cases(rounds, 1200)
     command = [sys.executable, str(HERE / "crash_rounds.py"), str(tmp_path), str(rounds), "4"]
-    command += ["vectors"] if vectors else []
+    command += ["all"] if extras else []
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     outcome = json.loads(run.stdout)

@@ -3,7 +3,10 @@
     state    one row: width, revision (counts changes), number of codes, highest id ever used, sum of the checksums
     block    up to 256 KB of codes and their ids, ascending, as two blobs, and the revision that last wrote it
     removal  the ids of the latest removals, so that a reader catches up without reading everything
-    vectors, vector   where vectors are kept, see vectors.py; such files have format 2, all others format 1
+    vectors, vector   where vectors are kept, see vectors.py; such files have format 2
+    factors  where codes have factors, see factors.py; such files have format 3, all others format 1
+
+In a block the factors of a code follow its bytes.
 
 A call that adds codes writes a new block and merges the blocks before it that are no larger, as long as they fit into
 one: n codes added one by one are rewritten about log2(n) times, and blocks stay few. A call that removes or replaces
@@ -27,7 +30,7 @@ import numpy as np
 
 from fusehash.bits import Codes, check_codes
 from fusehash.errors import CorruptIndexError, FusehashError, ParameterError
-from fusehash.search import vectors
+from fusehash.search import factors, vectors
 from fusehash.search.engines import Engine
 from fusehash.search.rows import CodeRows, Edit, Ids, Ints, find
 from fusehash.search.store import MemoryStore
@@ -58,6 +61,8 @@ _KIND = FileKind(
     settings=("synchronous=FULL", "cache_size=-512"),  # a small cache: the codes are in memory
 )
 _WITH_VECTORS = replace(_KIND, format=2, older=(1,), schema=(*_SCHEMA, *vectors.SCHEMA))
+_WITH_FACTORS = replace(_WITH_VECTORS, format=3, older=(1, 2), schema=(*_SCHEMA, *factors.SCHEMA))
+_WITH_BOTH = replace(_WITH_FACTORS, schema=(*_WITH_VECTORS.schema, *factors.SCHEMA))
 _BLOCK_BYTES = 1 << 18
 _REMOVALS = 256  # revisions that a reader may lag behind and still catch up block by block
 _REMOVED_IDS = 1 << 16  # a larger removal is not kept for readers, who then read everything
@@ -77,14 +82,15 @@ class FileStore(MemoryStore):
         engine: Engine,
         timeout: float,
         form: VectorFormat | None = None,
+        has_factors: bool = False,
     ) -> None:
         super().__init__(0, engine)
         path = Path(path).absolute()
         if not path.exists():
             if n_bits is None:
                 raise IndexFileError(f"There is no index at {path}; pass n_bits to create one.")
-            _create(path, FileState(n_bits), form)
-        self._database = Database(path, _WITH_VECTORS, timeout)
+            _create(path, FileState(n_bits), form, has_factors)
+        self._database = Database(path, _WITH_FACTORS, timeout)
         self._lock = self._database.lock  # one lock, so that a fork never copies half of a change
         self._version: tuple[int, int] | None
         self._is_open = False
@@ -102,6 +108,8 @@ class FileStore(MemoryStore):
                 expected = "None" if self.form is None else f"{self.form.kind!r} with dim={self.form.dim}"
                 got = f"{form.kind} with dim={form.dim}"
                 raise ParameterError("HammingIndex.open", "vectors", f"{expected}, as stored in {path}", got)
+            if has_factors and not self.has_factors:
+                raise ParameterError("HammingIndex.open", "factors", f"False: {path} has none", has_factors)
             self._is_open = True
             self._resume_tables()
         except BaseException:
@@ -205,16 +213,20 @@ class FileStore(MemoryStore):
 
     def _load(self, connection: Connection) -> None:
         tables = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master")}
-        if tables not in (set(_SCHEMA), set(_WITH_VECTORS.schema)):
+        if tables not in [set(kind.schema) for kind in (_KIND, _WITH_VECTORS, _WITH_FACTORS, _WITH_BOTH)]:
             raise DamageError("it does not hold the tables of an index")
-        self.form = VectorFormat.read(connection) if len(tables) > len(_SCHEMA) else None
-        state = FileState.read(connection)
+        self.form = VectorFormat.read(connection) if tables.issuperset(vectors.SCHEMA) else None
+        self.has_factors = tables.issuperset(factors.SCHEMA)
+        state = self._read_state(connection)
         self._rows, self._state = _load(connection, state), state
 
     def _catch_up(self, connection: Connection) -> None:
-        state = FileState.read(connection)
+        state = self._read_state(connection)
         if state.revision != self._state.revision:
             self._rows, self._state = _catch_up(connection, state, self._rows, self._state.revision), state
+
+    def _read_state(self, connection: Connection) -> FileState:
+        return replace(FileState.read(connection), n_extra=factors.N_BYTES * self.has_factors)
 
 
 @contextlib.contextmanager
@@ -239,16 +251,16 @@ class _ChangedError(Exception):
     """The file has changed since its codes were searched."""
 
 
-def _create(path: Path, state: FileState, form: VectorFormat | None) -> None:
-    if form is None:
-        create(path, _KIND, state.write)
-        return
-
+def _create(path: Path, state: FileState, form: VectorFormat | None, has_factors: bool) -> None:
     def fill(connection: Connection) -> None:
         state.write(connection)
-        form.write(connection)
+        if form is not None:
+            form.write(connection)
+        if has_factors:
+            connection.execute("INSERT INTO factors VALUES (1, 2)")
 
-    create(path, _WITH_VECTORS, fill)
+    plain, with_vectors = (_WITH_FACTORS, _WITH_BOTH) if has_factors else (_KIND, _WITH_VECTORS)
+    create(path, plain if form is None else with_vectors, fill)
 
 
 def _write_vectors(connection: Connection, edit: Edit) -> None:
@@ -268,9 +280,10 @@ class FileState:
     last_id: int = -1
     digest: int = 0
     replayable: int = 0  # the oldest revision from which a reader can catch up
+    n_extra: int = 0  # bytes next to a code; not in the row
 
     def write(self, connection: Connection) -> FileState:
-        row = astuple(self)
+        row = astuple(self)[:-1]
         connection.execute("INSERT OR REPLACE INTO state VALUES (1, ?, ?, ?, ?, ?, ?, ?)", (*row, _checksum(row)))
         return self
 
@@ -286,9 +299,14 @@ class FileState:
         return cls(*row[:-1])
 
     @property
+    def n_bytes(self) -> int:
+        """Bytes of a code and its extras."""
+        return self.n_bits // 8 + self.n_extra
+
+    @property
     def capacity(self) -> int:
         """Codes that fit into a block."""
-        return _BLOCK_BYTES // (8 + self.n_bits // 8)
+        return _BLOCK_BYTES // (8 + self.n_bytes)
 
     def plus(self, count: int, checksum: int) -> FileState:
         """The state with a block added or, if both numbers are negative, taken out."""
@@ -310,7 +328,7 @@ def _load(connection: Connection, state: FileState) -> CodeRows:
             yield ids, codes
 
     try:
-        rows = CodeRows.gathered(state.n_bits // 8, size, blocks(), size + size // 64)
+        rows = CodeRows.gathered(state.n_bits // 8, size, blocks(), size + size // 64, state.n_extra)
     except ValueError as error:
         raise DamageError("codes are missing from it") from error
     if digest != state.digest:
@@ -333,7 +351,7 @@ def _catch_up(connection: Connection, state: FileState, rows: CodeRows, revision
         rows = rows.without(positions[here]) if here.any() else rows
     for _, _, ids, codes in _read_blocks(connection, state, f"WHERE generation > {revision} ORDER BY first_id"):
         here, positions = rows.find(ids)
-        if here.any() and np.any(rows.codes[positions[here]] != codes[here]):
+        if here.any() and np.any(rows.wide(positions[here]) != codes[here]):
             rows = rows.with_codes(positions[here], codes[here])
         rows = rows.with_added(ids[~here], codes[~here]) if not here.all() else rows
     return rows if len(rows) == state.count else _load(connection, state)
@@ -346,9 +364,11 @@ def _read_blocks(connection: Connection, state: FileState, which: str) -> Iterat
         is_block = isinstance(ids, bytes) and isinstance(codes, bytes) and all(isinstance(value, int) for value in head)
         if not is_block or _checksum(head, ids, codes) != checksum:
             raise DamageError(f"block {number} is damaged")
-        if (len(ids), len(codes)) != (8 * head[3], state.n_bits // 8 * head[3]):
+        if (len(ids), len(codes)) != (8 * head[3], state.n_bytes * head[3]):
             raise DamageError(f"block {number} is damaged")
-        matrix = np.frombuffer(codes, np.uint8).reshape(-1, state.n_bits // 8)
+        matrix = np.frombuffer(codes, np.uint8).reshape(-1, state.n_bytes)
+        if state.n_extra and not np.isfinite(factors.decoded(matrix[:, -state.n_extra :])).all():
+            raise DamageError(f"block {number} is damaged")
         yield number, checksum, np.frombuffer(ids, "<i8").astype(np.int64, copy=False), matrix
 
 
@@ -368,7 +388,7 @@ def _write_all(connection: Connection, state: FileState, rows: CodeRows) -> File
     connection.execute("DELETE FROM block")
     connection.execute("DELETE FROM removal")
     state = replace(state, revision=revision, replayable=revision, count=0, digest=0)
-    return _insert(connection, state, rows.ids, rows.codes).write(connection)
+    return _insert(connection, state, rows.ids, rows.wide()).write(connection)
 
 
 def _append(connection: Connection, state: FileState, ids: Ids, codes: Codes) -> FileState:
@@ -423,7 +443,7 @@ def _rewrite(connection: Connection, state: FileState, edit: Edit) -> FileState:
 
 def _put(connection: Connection, state: FileState, number: int | None, ids: Ids, codes: Codes) -> FileState:
     """Write one block under a number, or under the next one."""
-    blobs = ids.astype("<i8", copy=False).tobytes(), check_codes(codes, state.n_bits).tobytes()
+    blobs = ids.astype("<i8", copy=False).tobytes(), check_codes(codes, 8 * state.n_bytes).tobytes()
     head = state.revision, int(ids[0]), int(ids[-1]), len(ids)
     checksum = _checksum(head, *blobs)
     connection.execute("INSERT INTO block VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (number, *head, checksum, *blobs))

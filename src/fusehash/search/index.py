@@ -15,9 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from fusehash.bits import Codes, check_codes
 from fusehash.errors import DataError, ParameterError
-from fusehash.parameters import choice, integer, multiple_of, optional, real
+from fusehash.parameters import choice, flag, integer, multiple_of, optional, real
 from fusehash.search import engines
 from fusehash.search.engines.scan import warm_up
+from fusehash.search.factors import encoded
 from fusehash.search.file import FileStore
 from fusehash.search.projections import Projections, check_projections, check_real, is_real
 from fusehash.search.rows import NO_IDS, Distances, Ids, Ints, check_different, check_ids
@@ -28,7 +29,8 @@ from fusehash.search.vectors import KINDS, MAX_DIM, VectorFormat
 logger = logging.getLogger(__name__)
 
 _N_BITS, _K, _THREADS = multiple_of(8), integer(1), optional(integer(1))
-_RADIUS, _SCORE = integer(0), real(0)
+_RADIUS, _SCORE, _ESTIMATE = integer(0), real(0), real(-np.inf)
+_FLAG = flag()
 _VECTORS, _DIM, _CANDIDATES = optional(choice(*KINDS)), integer(1, MAX_DIM), optional(integer(1))
 _warming: list[threading.Thread] = []
 _ADDRESSES = f"an address that begins with one of {', '.join(server.SCHEMES)} and ://"
@@ -56,6 +58,9 @@ class HammingIndex:
         Keep a vector next to every code, in these numbers, to rescore with.
     dim : int, optional
         Numbers per vector; needed with `vectors`.
+    factors : bool, default False
+        Keep two numbers per code, as `encode(..., with_factors=True)` returns them, and rank by them when queries are
+        projections; see `fusehash.search.factors`.
 
     Raises
     ------
@@ -91,16 +96,17 @@ class HammingIndex:
         threads: int | None = None,
         vectors: str | None = None,
         dim: int | None = None,
+        factors: bool = False,
     ) -> None:
         n_bits = int(_N_BITS.check("HammingIndex", "n_bits", n_bits))
         form = _vector_format(vectors, dim)
         self._threads: int | None = _THREADS.check("HammingIndex", "threads", threads)
         self._store: Store
         if server.is_address(engine):
-            _check_no_vectors(form)
+            _check_not_on_server(form, factors)
             self._store = server.connect(engine, n_bits)
         else:
-            self._store = MemoryStore(n_bits, _make_engine(engine), form)
+            self._store = MemoryStore(n_bits, _make_engine(engine), form, _checked_flag(factors))
 
     @classmethod
     def open(
@@ -114,6 +120,7 @@ class HammingIndex:
         warm: bool = True,
         vectors: str | None = None,
         dim: int | None = None,
+        factors: bool = False,
     ) -> HammingIndex:
         """Open an index in a file or on a server, or create one.
 
@@ -136,6 +143,8 @@ class HammingIndex:
         vectors, dim
             As in `HammingIndex`, to create an index; an existing one must have the same. The vectors stay in the file:
             a search reads those of its candidates.
+        factors
+            As in `HammingIndex`, to create an index; if True, an existing one must have factors.
 
         Returns
         -------
@@ -161,10 +170,10 @@ class HammingIndex:
         width = None if n_bits is None else int(n_bits)
         form = _vector_format(vectors, dim)
         if server.is_address(path):
-            _check_no_vectors(form)
+            _check_not_on_server(form, factors)
             index._store = server.connect(path, width, timeout=timeout)
             return index
-        index._store = FileStore(path, width, searcher, timeout, form)
+        index._store = FileStore(path, width, searcher, timeout, form, _checked_flag(factors))
         if warm:
             _warm_up(index.n_bits)
         return index
@@ -179,6 +188,11 @@ class HammingIndex:
         """Numbers per vector; None if the index keeps no vectors."""
         form = getattr(self._store, "form", None)
         return None if form is None else int(form.dim)
+
+    @property
+    def has_factors(self) -> bool:
+        """Whether the index keeps factors."""
+        return bool(getattr(self._store, "has_factors", False))
 
     @property
     def ids(self) -> Ids:
@@ -249,7 +263,34 @@ class HammingIndex:
         """
         return self._local("vectors").vectors(check_ids(ids))
 
-    def add(self, codes: ArrayLike, ids: ArrayLike | None = None, vectors: ArrayLike | None = None) -> Ids:
+    def get_factors(self, ids: ArrayLike) -> NDArray[np.float32]:
+        """Return the factors of some ids.
+
+        Parameters
+        ----------
+        ids : array-like of int, shape (n,)
+
+        Returns
+        -------
+        factors : float32 array, shape (n, 2)
+
+        Raises
+        ------
+        DataError
+            If the index has no factors, or an id is not in the index.
+        """
+        store = self._local("factors")
+        if not store.has_factors:
+            raise DataError("The index must keep factors for this; create it with factors=True. It has none.")
+        return store.factors(check_ids(ids))
+
+    def add(
+        self,
+        codes: ArrayLike,
+        ids: ArrayLike | None = None,
+        vectors: ArrayLike | None = None,
+        factors: ArrayLike | None = None,
+    ) -> Ids:
         """Add codes.
 
         Parameters
@@ -259,6 +300,8 @@ class HammingIndex:
             By default, count on from the highest id ever used.
         vectors : float array-like, shape (n, dim), optional
             Needed if the index keeps vectors, and only then.
+        factors : float array-like, shape (n, 2), optional
+            Scale and offset of every code; needed if the index keeps factors, and only then.
 
         Returns
         -------
@@ -268,10 +311,10 @@ class HammingIndex:
         Raises
         ------
         DataError
-            If the codes have another width, an id occurs twice or is in the index already, or vectors are missing,
-            zero or not finite.
+            If the codes have another width, an id occurs twice or is in the index already, or vectors or factors are
+            missing, zero (vectors) or not finite.
         """
-        packed = check_codes(codes, self.n_bits)
+        packed = self._wide(check_codes(codes, self.n_bits), factors)
         kept = self._encoded_vectors(vectors, len(packed), must=True)
         new = None if ids is None else check_ids(ids, len(packed))
         if new is not None:
@@ -301,7 +344,13 @@ class HammingIndex:
             self._store.remove(removed)
         return len(removed)
 
-    def replace(self, codes: ArrayLike, ids: ArrayLike, vectors: ArrayLike | None = None) -> None:
+    def replace(
+        self,
+        codes: ArrayLike,
+        ids: ArrayLike,
+        vectors: ArrayLike | None = None,
+        factors: ArrayLike | None = None,
+    ) -> None:
         """Replace the codes of ids that are in the index, all at once.
 
         Parameters
@@ -310,13 +359,15 @@ class HammingIndex:
         ids : array-like of int, shape (n,)
         vectors : float array-like, shape (n, dim), optional
             By default the vectors stay as they are.
+        factors : float array-like, shape (n, 2), optional
+            As in `add`: other codes have other factors.
 
         Raises
         ------
         DataError
             If the codes have another width, or an id occurs twice or is not in the index.
         """
-        packed = check_codes(codes, self.n_bits)
+        packed = self._wide(check_codes(codes, self.n_bits), factors)
         kept = self._encoded_vectors(vectors, len(packed), must=False)
         changed = check_ids(ids, len(packed))
         check_different(changed)
@@ -345,7 +396,8 @@ class HammingIndex:
         codes : uint8 array-like, shape (n_queries, n_bits / 8), or float array-like, shape (n_queries, n_bits)
             The queries: codes, compared by Hamming distance, or projections (one real number per bit, of which a code
             keeps the sign). The score of a code is then the sum of the |numbers| whose signs differ from its bits,
-            each number rounded to a 2^-40th of the largest; see `fusehash.search.projections`.
+            each number rounded to a 2^-40th of the largest; see `fusehash.search.projections`. If the index keeps
+            factors, it is minus their estimate, -(scale <code, numbers> + offset); see `fusehash.search.factors`.
         k : int
             Number of neighbors.
         allowed : array-like, optional
@@ -396,7 +448,7 @@ class HammingIndex:
         Parameters
         ----------
         radius : int, or float for projections
-            Largest Hamming distance or score.
+            Largest Hamming distance or score; with factors a score may be negative.
         codes, allowed, threads
             As in `search`, and so are the errors.
 
@@ -411,7 +463,8 @@ class HammingIndex:
         """
         queries = self._checked_queries(codes)
         if isinstance(queries, Projections):
-            radius = float(_SCORE.check("HammingIndex.range_search", "radius", radius))
+            rule = _ESTIMATE if self.has_factors else _SCORE
+            radius = float(rule.check("HammingIndex.range_search", "radius", radius))
         else:
             radius = int(_RADIUS.check("HammingIndex.range_search", "radius", radius))
         return self._store.range_search(queries, radius, _check_allowed(allowed), self._checked_threads(threads))
@@ -511,6 +564,16 @@ class HammingIndex:
             return None
         return self._local("vectors").checked_form().encoded(vectors, count)
 
+    def _wide(self, codes: Codes, factors: ArrayLike | None) -> Codes:
+        """Codes with the bytes of their factors."""
+        if factors is None:
+            if self.has_factors:
+                raise DataError("The index keeps factors: pass two numbers for each code. Got none.")
+            return codes
+        if not self._local("factors").has_factors:
+            raise DataError("The index must keep factors for this; create it with factors=True. It has none.")
+        return np.hstack([codes, encoded(factors, len(codes))])
+
     def _checked_queries(self, queries: ArrayLike) -> Codes | Projections:
         """Codes, or real numbers as projections."""
         if not is_real(queries):
@@ -538,9 +601,15 @@ def _vector_format(vectors: str | None, dim: int | None) -> VectorFormat | None:
     return None if vectors is None else VectorFormat(vectors, int(_DIM.check("HammingIndex", "dim", dim)))
 
 
-def _check_no_vectors(form: VectorFormat | None) -> None:
+def _check_not_on_server(form: VectorFormat | None, factors: bool) -> None:
     if form is not None:
         raise ParameterError("HammingIndex", "vectors", "None for an index on a server", form.kind)
+    if factors:
+        raise ParameterError("HammingIndex", "factors", "False for an index on a server", factors)
+
+
+def _checked_flag(factors: bool) -> bool:
+    return bool(_FLAG.check("HammingIndex", "factors", factors))
 
 
 def _check_allowed(allowed: ArrayLike | None) -> NDArray[Any] | None:

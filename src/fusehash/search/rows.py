@@ -4,6 +4,9 @@ A `CodeRows` never changes once a search may use it: adding and removing return 
 others) writes into spare room past the end, which no earlier `CodeRows` sees. The room is 1/64 of the size: a million
 codes of 64 bits take 8 MB and at most 2 % more. Ids without gaps (0, 1, 2, ...) are not stored; others take 8 bytes per
 code. Membership is a binary search; there is no dictionary.
+
+A code may have a few more bytes next to it, `extras` (see factors.py). Where codes come and go, those bytes are
+appended to them: a wide row is a code and its extras.
 """
 
 from __future__ import annotations
@@ -50,11 +53,15 @@ class Changes:
 
 
 class CodeRows:
-    """`ids`, ascending and without repetition, and one row of `codes` for each."""
+    """`ids`, ascending and without repetition, and one row of `codes` and one of `extras` for each."""
 
-    __slots__ = ("__weakref__", "_codes", "_first_id", "_stored_ids", "changes", "codes", "n_changes")
+    __slots__ = (
+        "__weakref__", "_codes", "_extras", "_first_id", "_stored_ids", "changes", "codes", "extras", "n_changes",
+    )  # fmt: skip
 
-    def __init__(self, n_bytes: int, size: int = 0, capacity: int = 0, *, first_id: int | None = None) -> None:
+    def __init__(
+        self, n_bytes: int, size: int = 0, capacity: int = 0, *, first_id: int | None = None, n_extra: int = 0
+    ) -> None:
         """Room for rows; ids count up from `first_id`, or are stored if it is None and there are any."""
         capacity = max(size, capacity)
         raw = np.empty(capacity * n_bytes + 64, np.uint8)
@@ -62,7 +69,9 @@ class CodeRows:
         self._codes = raw[skip : skip + capacity * n_bytes].reshape(capacity, n_bytes)
         self._stored_ids: Ids | None = np.empty(capacity, np.int64) if size and first_id is None else None
         self._first_id = first_id or 0
+        self._extras: Codes = np.empty((capacity, n_extra), np.uint8)
         self.codes: Codes = self._codes[:size]
+        self.extras: Codes = self._extras[:size]
         self.changes: Changes | None = None
         self.n_changes = 0
 
@@ -74,18 +83,21 @@ class CodeRows:
         return rows
 
     @classmethod
-    def gathered(cls, n_bytes: int, size: int, blocks: Iterable[tuple[Ids, Codes]], capacity: int = 0) -> CodeRows:
-        """Rows from blocks, each in order of id; there must be `size` of them.
+    def gathered(
+        cls, n_bytes: int, size: int, blocks: Iterable[tuple[Ids, Codes]], capacity: int = 0, n_extra: int = 0
+    ) -> CodeRows:
+        """Rows from blocks of wide rows, each in order of id; there must be `size` of them.
 
         Raises ValueError if there are more or fewer.
         """
-        rows, filled = cls(n_bytes, size, capacity, first_id=0), 0
-        for ids, codes in blocks:
+        rows, filled = cls(n_bytes, size, capacity, first_id=0, n_extra=n_extra), 0
+        for ids, wide in blocks:
             end = filled + len(ids)
             if end > size:
                 raise ValueError("there are more rows than expected")
             rows._put_ids(filled, ids)
-            rows.codes[filled:end], filled = codes, end
+            rows._put(slice(filled, end), wide)
+            filled = end
         if filled != size:
             raise ValueError("there are fewer rows than expected")
         return rows._sorted()
@@ -96,7 +108,7 @@ class CodeRows:
     @property
     def nbytes(self) -> int:
         """Bytes in memory, spare room included."""
-        return self._codes.nbytes + (0 if self._stored_ids is None else self._stored_ids.nbytes)
+        return self._codes.nbytes + self._extras.nbytes + (0 if self._stored_ids is None else self._stored_ids.nbytes)
 
     @property
     def ids(self) -> Ids:
@@ -143,8 +155,14 @@ class CodeRows:
         here, positions = self.find(allowed)
         return positions[here].astype(np.int64, copy=False)
 
-    def with_added(self, ids: Ids, codes: Codes) -> CodeRows:
-        """These rows and new ones; `ids` ascending, none of them here yet.
+    def wide(self, positions: Any = slice(None)) -> Codes:
+        """Some rows, each with its extras appended; the codes themselves if there are none."""
+        if not self.extras.shape[1]:
+            return self.codes[positions]
+        return np.hstack([self.codes[positions], self.extras[positions]])
+
+    def with_added(self, ids: Ids, wide: Codes) -> CodeRows:
+        """These rows and new wide ones; `ids` ascending, none of them here yet.
 
         Call it at most once per object: the results of two calls would share the spare room.
         """
@@ -155,19 +173,22 @@ class CodeRows:
             positions = self.find(ids)[1] + np.arange(len(ids))
             is_old = np.ones(total, bool)
             is_old[positions] = False
-            added = CodeRows(codes.shape[1], total, first_id=0)
-            added.codes[positions], added.codes[is_old] = codes, self.codes
+            added = self._like(total)
+            added._put(positions, wide)
+            added.codes[is_old], added.extras[is_old] = self.codes, self.extras
             all_ids = np.empty(total, np.int64)
             all_ids[positions], all_ids[is_old] = ids, self.ids
             added._put_ids(0, all_ids)
             return added._after(self, ids)
         added = CodeRows.__new__(CodeRows)
         added._codes, added._stored_ids, added._first_id = self._codes, self._stored_ids, self._first_id
+        added._extras = self._extras
         if total > len(self._codes):
-            added._codes = CodeRows(codes.shape[1], 0, total + total // 64 if size else total)._codes
-            added._codes[:size] = self.codes
-        added._codes[size:total] = codes
-        added.codes = added._codes[:total]
+            room = self._like(0, total + total // 64 if size else total)
+            added._codes, added._extras = room._codes, room._extras
+            added._codes[:size], added._extras[:size] = self.codes, self.extras
+        added.codes, added.extras = added._codes[:total], added._extras[:total]
+        added._put(slice(size, total), wide)
         added._put_ids(size, ids)
         return added._after(self, ids)
 
@@ -175,24 +196,37 @@ class CodeRows:
         """These rows except the ones at `positions`."""
         keep = np.ones(len(self), bool)
         keep[positions] = False
-        rest = CodeRows(self.codes.shape[1], int(np.count_nonzero(keep)), first_id=0)
+        rest = self._like(int(np.count_nonzero(keep)))
         np.compress(keep, self.codes, axis=0, out=rest.codes)
+        np.compress(keep, self.extras, axis=0, out=rest.extras)
         rest._put_ids(0, self.ids_at(np.flatnonzero(keep)))
         return rest._after(self, NO_IDS)
 
-    def with_codes(self, positions: NDArray[np.intp], codes: Codes) -> CodeRows:
-        """These rows with other codes at `positions`."""
+    def with_codes(self, positions: NDArray[np.intp], wide: Codes) -> CodeRows:
+        """These rows with other codes and extras at `positions`."""
         changed = self.trimmed()
-        changed.codes[positions] = codes
+        changed._put(positions, wide)
         return changed._after(self, self.ids_at(positions))
 
     def trimmed(self) -> CodeRows:
         """A copy without spare room."""
-        copy = CodeRows(self.codes.shape[1], len(self), first_id=self._first_id)
-        copy.codes[:] = self.codes
+        copy = self._like(len(self), first_id=self._first_id)
+        copy.codes[:], copy.extras[:] = self.codes, self.extras
         if self._stored_ids is not None:
             copy._stored_ids = self.ids.copy()
         return copy._after(self, NO_IDS)
+
+    def _like(self, size: int, capacity: int = 0, first_id: int = 0) -> CodeRows:
+        """Room for rows of the same widths."""
+        widths = self.codes.shape[1], self.extras.shape[1]
+        return CodeRows(widths[0], size, capacity, first_id=first_id, n_extra=widths[1])
+
+    def _put(self, where: Any, wide: Codes) -> None:
+        """Set some rows."""
+        n_bytes = self.codes.shape[1]
+        self.codes[where] = wide[:, :n_bytes]
+        if self.extras.shape[1]:
+            self.extras[where] = wide[:, n_bytes:]
 
     def _put_ids(self, start: int, ids: Ids) -> None:
         """Set the ids of the rows from `start` on, the last ones so far; store them only if there are gaps."""
@@ -216,8 +250,9 @@ class CodeRows:
         if self._stored_ids is None or np.all(self.ids[1:] > self.ids[:-1]):
             return self
         order = np.argsort(self.ids, kind="stable")
-        copy = CodeRows(self.codes.shape[1], len(self), first_id=0)
+        copy = self._like(len(self))
         np.take(self.codes, order, axis=0, out=copy.codes)
+        np.take(self.extras, order, axis=0, out=copy.extras)
         copy._put_ids(0, self.ids[order])
         return copy
 
@@ -235,7 +270,7 @@ class CodeRows:
 
 @dataclass(frozen=True)
 class Edit:
-    """What one call changes: ids to remove, and ids (ascending) with codes to add. Ids in both get other codes.
+    """What one call changes: ids to remove, and ids (ascending) with wide rows to add. Ids in both get other codes.
 
     `vectors` are those of `ids`, as bytes; None if there are none or they stay.
     """

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from fusehash.bits import Codes
 from fusehash.errors import DataError
 from fusehash.forks import new_lock
-from fusehash.search.engines import Engine, weighted
+from fusehash.search import factors
+from fusehash.search.engines import Engine, estimates, weighted
 from fusehash.search.projections import Projections
 from fusehash.search.rows import NO_IDS, Allowed, CodeRows, Edit, Ids, check_new, count_on
 from fusehash.search.vectors import Fetch, VectorFormat, rescored
@@ -29,7 +30,8 @@ T = TypeVar("T")
 
 
 class Store(Protocol):
-    """Rows and searches over them. Codes and ids are checked before: equal lengths, no id twice, the right width.
+    """Rows and searches over them. Codes and ids are checked before: equal lengths, no id twice, the right width. The
+    codes of `add` and `replace` are wide rows (see rows.py) where codes have factors.
 
     `allowed` is None, a vector of ids without repetition, or a boolean mask over `ids()`; `search` returns as many
     columns as there are allowed codes, at most k. Distances are int32 for codes, and for projections, which stores on
@@ -61,11 +63,13 @@ class Store(Protocol):
 class MemoryStore:
     """The rows of one index in memory, and its vectors in rows of their own."""
 
-    def __init__(self, n_bits: int, engine: Engine, form: VectorFormat | None = None) -> None:
-        self.n_bits, self.engine, self.form = n_bits, engine, form
+    def __init__(
+        self, n_bits: int, engine: Engine, form: VectorFormat | None = None, has_factors: bool = False
+    ) -> None:
+        self.n_bits, self.engine, self.form, self.has_factors = n_bits, engine, form, has_factors
         self._vectors = CodeRows(form.n_bytes if form else 0)
         self._lock = new_lock()
-        self._rows, self._last_id = CodeRows(n_bits // 8), -1
+        self._rows, self._last_id = CodeRows(n_bits // 8, n_extra=factors.N_BYTES * has_factors), -1
 
     def __len__(self) -> int:
         return len(self._current())
@@ -82,6 +86,11 @@ class MemoryStore:
     def get(self, ids: Ids) -> Codes:
         rows = self._current()
         return rows.codes[rows.positions(ids)]
+
+    def factors(self, ids: Ids) -> factors.Factors:
+        """The factors of some ids; all must be here."""
+        rows = self._current()
+        return factors.decoded(rows.extras[rows.positions(ids)])
 
     def rows(self) -> CodeRows:
         return self._current()
@@ -174,6 +183,8 @@ class MemoryStore:
 
     def _searcher(self, queries: Codes | Projections) -> tuple[Any, Any]:
         """What answers such queries, and the type of its distances."""
+        if isinstance(queries, Projections) and self.has_factors:
+            return getattr(self.engine, "estimates", estimates), np.float64
         if isinstance(queries, Projections):
             return getattr(self.engine, "weighted", weighted), np.float64
         return self.engine, np.int32
@@ -188,6 +199,8 @@ class MemoryStore:
         sizes: dict[str, Any] = {"n_bits": self.n_bits, "count": len(rows), "memory_bytes": n_bytes}
         if self.form is not None:
             sizes |= {"vectors": self.form.kind, "dim": self.form.dim}
+        if self.has_factors:
+            sizes["factors"] = True
         name = getattr(engine, "name", type(engine).__name__)
         return {**sizes, "engine": name, **getattr(engine, "stats", dict)()}
 

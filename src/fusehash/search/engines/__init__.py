@@ -8,7 +8,8 @@ torch        compares every code with PyTorch, on a GPU if there is one ("torch:
 faiss-ivf, faiss-hnsw   approximate, through faiss; see faiss.py. Never chosen automatically.
 
 Real-valued queries (`projections.Projections`) are answered by the `weighted` of an engine, with the same two methods:
-the modules of "numpy" and "torch" have one each, all others use weighted.py. The results are equal.
+the modules of "numpy" and "torch" have one each, all others use weighted.py. The results are equal. Where codes have
+factors, the same is true of `estimates` and estimates.py.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Engine(Protocol):
 
     `search` returns distances and positions; at least `k` positions are to be looked at. `range_search` returns all
     codes at most `radius` away. Engines may have a `name` and `stats()`, a dictionary, for `HammingIndex.stats`, and
-    `weighted`, an object with the same two methods for real-valued queries.
+    `weighted` and `estimates`, objects with the same two methods for real-valued queries, without and with factors.
     """
 
     def search(self, rows: CodeRows, queries: Codes, k: int, allowed: Allowed, threads: Threads) -> Nearest: ...

@@ -81,10 +81,11 @@ def mark_bounded(_: Any, tiles: Any, n_quads: Any, start: Any, stop: Any, tables
     """Mark the codes from `start` to `stop` whose bound is below the limit of each query.
 
     All arguments are integers. `tiles` is an address on a boundary of 64 bytes; a tile of 64 codes has four groups per
-    quad. `tables` and `marks` are tuples of addresses, `limits` a tuple of at most 65535. `start` is below `stop`, both
-    multiples of 128. Marks and result as in `kernel.mark_closer`.
+    quad. `tables` and `marks` are tuples of addresses, `limits` a tuple of at most 65535, or of unsigned integers: the
+    addresses of one such limit per code, as 16 bits. `start` is below `stop`, both multiples of 128. Marks and result
+    as in `kernel.mark_closer`.
     """
-    n_queries = tables.count
+    n_queries, has_limit_per_code = tables.count, limits.dtype == types.uint64
     signature = types.UniTuple(types.intp, n_queries)(tiles, n_quads, start, stop, tables, limits, marks)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -103,7 +104,20 @@ def mark_bounded(_: Any, tiles: Any, n_quads: Any, start: Any, stop: Any, tables
             zeros = ir.Constant(ir.VectorType(ir.IntType(32), _LANES // 2), [0] * (_LANES // 2))
             return builder.shuffle_vector(first, first, zeros)
 
-        limit = [repeated(builder.trunc(builder.extract_value(limits, q), ir.IntType(16))) for q in numbers]
+        def limits_of(q: int, i: Any) -> tuple[Any, Any]:
+            """The limits of 64 codes: those of even and of odd number."""
+            if not has_limit_per_code:
+                return limit[q], limit[q]
+            at = builder.add(builder.extract_value(limits, q), builder.mul(i, address(2)))
+            values = builder.load(pointer(at, ir.VectorType(ir.IntType(16), _LANES)), align=2)
+            halves = (list(range(first, _LANES, 2)) for first in (0, 1))
+            kind = ir.VectorType(ir.IntType(32), _LANES // 2)
+            even, odd = (builder.shuffle_vector(values, values, ir.Constant(kind, half)) for half in halves)
+            return even, odd
+
+        limit = [] if has_limit_per_code else [
+            repeated(builder.trunc(builder.extract_value(limits, q), ir.IntType(16))) for q in numbers
+        ]  # fmt: skip
         first = [builder.extract_value(marks, q) for q in numbers]
         free = [cgutils.alloca_once_value(builder, slot) for slot in first]
         sums = [(q, t) for q in numbers for t in range(_TILES)]
@@ -134,9 +148,10 @@ def mark_bounded(_: Any, tiles: Any, n_quads: Any, start: Any, stop: Any, tables
             for q, t in sums:
                 upper = builder.load(high[q, t])
                 lower = builder.sub(builder.load(both[q, t]), builder.shl(upper, all_(8)))
+                even, odd = limits_of(q, builder.add(i, address(t * _LANES)))
                 below = builder.or_(
-                    builder.and_(builder.sext(builder.icmp_unsigned("<", lower, limit[q]), pairs), all_(0x00FF)),
-                    builder.and_(builder.sext(builder.icmp_unsigned("<", upper, limit[q]), pairs), all_(0xFF00)),
+                    builder.and_(builder.sext(builder.icmp_unsigned("<", lower, even), pairs), all_(0x00FF)),
+                    builder.and_(builder.sext(builder.icmp_unsigned("<", upper, odd), pairs), all_(0xFF00)),
                 )
                 closer = builder.icmp_unsigned("!=", builder.bitcast(below, bytes_), ir.Constant(bytes_, [0] * _LANES))
                 mask = builder.bitcast(closer, ir.IntType(64))

@@ -5,9 +5,12 @@ A distance and a position become one integer, `distance << 40 | position`; the s
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from fusehash.bits import Codes, distances_to, unpacked
+from fusehash.search.factors import decoded, distances_of
 from fusehash.search.projections import Projections, Scores
 from fusehash.search.rows import Allowed, CodeRows, InRange, Ints, Nearest, Threads
 
@@ -23,7 +26,12 @@ class NumpyEngine:
     @property
     def weighted(self) -> NumpyWeighted:
         """For real-valued queries."""
-        return NumpyWeighted()
+        return NumpyWeighted(_scores)
+
+    @property
+    def estimates(self) -> NumpyWeighted:
+        """For real-valued queries and codes with factors."""
+        return NumpyWeighted(_estimates)
 
     def search(self, rows: CodeRows, queries: Codes, k: int, allowed: Allowed, threads: Threads) -> Nearest:
         best = np.empty((len(queries), k), np.int64)
@@ -42,14 +50,17 @@ class NumpyEngine:
 
 
 class NumpyWeighted:
-    """Sums the weights of every code that differ, on one thread."""
+    """Computes the score of every code, on one thread."""
+
+    def __init__(self, score: Callable[[CodeRows, Projections, int, Allowed], tuple[Scores, Ints]]) -> None:
+        self._score = score
 
     def search(
         self, rows: CodeRows, queries: Projections, k: int, allowed: Allowed, threads: Threads
     ) -> tuple[Scores, Ints]:
         scores, positions = np.empty((len(queries), k)), np.empty((len(queries), k), np.int64)
         for q in range(len(queries)):
-            all_scores, where = _scores(rows, queries, q, allowed)
+            all_scores, where = self._score(rows, queries, q, allowed)
             order = np.argsort(all_scores, kind="stable")[:k]
             scores[q], positions[q] = all_scores[order], where[order]
         return scores, positions
@@ -59,7 +70,7 @@ class NumpyWeighted:
     ) -> tuple[Ints, Scores, Ints]:
         scores, positions, counts = [np.empty(0)], [np.empty(0, np.int64)], [0]
         for q in range(len(queries)):
-            all_scores, where = _scores(rows, queries, q, allowed)
+            all_scores, where = self._score(rows, queries, q, allowed)
             near = np.flatnonzero(all_scores <= radius)
             near = near[np.argsort(all_scores[near], kind="stable")]
             scores.append(all_scores[near])
@@ -70,13 +81,26 @@ class NumpyWeighted:
 
 def _scores(rows: CodeRows, queries: Projections, q: int, allowed: Allowed) -> tuple[Scores, Ints]:
     """The scores of all codes or the allowed ones, and their positions."""
+    differing, positions = _differing(rows, queries, q, allowed)
+    return differing * queries.steps[q], positions
+
+
+def _estimates(rows: CodeRows, queries: Projections, q: int, allowed: Allowed) -> tuple[Scores, Ints]:
+    """The distances of codes with factors, and their positions."""
+    differing, positions = _differing(rows, queries, q, allowed)
+    total, factors = np.abs(queries.weights[q]).sum(), decoded(rows.extras[positions])
+    return distances_of(differing, total, queries.steps[q], factors), positions
+
+
+def _differing(rows: CodeRows, queries: Projections, q: int, allowed: Allowed) -> tuple[Ints, Ints]:
+    """The sums of the weights that differ, and the positions of the codes."""
     positions = np.arange(len(rows)) if allowed is None else allowed
     weights, signs = np.abs(queries.weights[q]), queries[q : q + 1].signs
     scores = np.empty(len(positions), np.int64)
     for start in range(0, len(positions), _BLOCK):
         part = slice(start, start + _BLOCK)
         scores[part] = unpacked(rows.codes[positions[part]] ^ signs) @ weights
-    return scores * queries.steps[q], positions
+    return scores, positions
 
 
 def _keys(rows: CodeRows, query: Codes, allowed: Allowed) -> Ints:
