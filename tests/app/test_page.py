@@ -409,6 +409,28 @@ def test_a_wide_screen_is_used(open_page: Callable[..., Any]) -> None:
 
 
 @pytest.mark.slow
+def test_the_end_of_the_results_is_said(open_page: Callable[..., Any]) -> None:
+    page = open_page("#text=circle", height=500)
+    assert page.evaluate("async () => (await (await fetch('/api/stats')).json()).limits.max_offset") == 20_000
+
+    def bounded(route: Any) -> None:
+        stats = route.fetch().json()
+        route.fulfill(json={**stats, "limits": {**stats["limits"], "max_offset": 30}})
+
+    page.route("**/api/stats", bounded)
+    page.reload()
+    page.wait_for_selector("#label option:nth-child(2)", state="attached")  # what the server reports is there
+    page.fill("#text", "a square")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#end >> text=These are the best 48 of 62 items.")
+    assert page.locator("#more").is_hidden()
+    page.click("#clear")  # a list has no such bound
+    page.wait_for_selector("#end", state="hidden")
+    page.mouse.wheel(0, 20_000)
+    shows(page, 62)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("address", "shows"),
     [

@@ -64,8 +64,8 @@ class Limits:
         At a time. A new one takes the place of one that has not sent a request.
     header_seconds, answer_seconds : int
         Until the head of a request must be there, and until the client must have taken an answer.
-    text_length, results : int
-        Characters of a text query, and results per search or page.
+    text_length, results, max_offset : int
+        Characters of a text query, results per search or page, and how many results of a search may be skipped.
     batch_items, batch_bytes : int
         That may be added in one request.
     """
@@ -84,6 +84,7 @@ class Limits:
     answer_seconds: int = 30
     text_length: int = 1_000
     results: int = 200
+    max_offset: int = 20_000
     batch_items: int = 100
     batch_bytes: int = 40_000_000
 

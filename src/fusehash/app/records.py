@@ -197,6 +197,7 @@ class LimitsRecord(ApiModel):
     upload_bytes: int
     text_length: int
     results: int
+    max_offset: int
 
 
 class StatsAnswer(ApiModel):

@@ -20,7 +20,6 @@ from fusehash.app.pools import Budget, Pool
 from fusehash.collection import Collection, Filters, Item
 from fusehash.errors import DataError
 
-MAX_OFFSET = 20_000  # of search results
 DEFAULT_RESULTS = 24
 NO_ITEM = "There is no item with this id."
 DAY = "^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])$"

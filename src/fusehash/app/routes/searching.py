@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, File, Query, Request, Response, UploadFi
 from fusehash.app import records
 from fusehash.app.cache import check_image
 from fusehash.app.errors import ApiError
-from fusehash.app.routes.common import DEFAULT_RESULTS, MAX_OFFSET, Context, answers, filters, links_to
+from fusehash.app.routes.common import DEFAULT_RESULTS, Context, answers, filters, links_to
 from fusehash.collection import Filters, Hits
 from fusehash.collection.answering import MAX_PARTS
 from fusehash.errors import DataError
@@ -32,7 +32,7 @@ def searching(context: Context) -> APIRouter:
     like_query = Query([], max_length=MAX_PARTS, description="Ids of items that the results should be like.")
     unlike_query = Query([], max_length=MAX_PARTS, description="Ids of items that they should not be like.")
     k_query = Query(DEFAULT_RESULTS, ge=1, le=limits.results, description="How many results at most.")
-    offset_query = Query(0, ge=0, le=MAX_OFFSET, description="How many of the best results are skipped.")
+    offset_query = Query(0, ge=0, le=limits.max_offset, description="How many of the best results are skipped.")
     rerank_query = Query(True, description="Order candidates by more than their codes.")
     chosen_filters, image_file = Depends(filters), File(description="JPEG, PNG, GIF, WEBP, BMP, TIFF, AVIF or HEIC.")
     confidence_query = Query(0.0, ge=0.0, le=1.0, description="Leave out results with a lower confidence.")

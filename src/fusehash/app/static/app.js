@@ -6,10 +6,10 @@ import * as keyboard from "/keyboard.js";
 import * as lightbox from "/lightbox.js";
 import { card, showQuery } from "/results.js";
 import * as selection from "/selection.js";
-import { $, Refusal, addressOf, api, isSearch, make, newRoute, parametersOf, routeNow, sizeOf } from "/tools.js";
+import { $, Refusal, addressOf, api, count, isSearch, make, newRoute, parametersOf, routeNow, sizeOf } from "/tools.js";
 import * as writing from "/writing.js";
 
-const STEP = 48, CACHED = 30, FURTHEST = 20000;
+const STEP = 48, CACHED = 30;
 const page = {
   stats: null, // what the server reports about the collection
   pictures: new Map(), // `picture` of a route -> address of the picture that was searched with
@@ -157,7 +157,7 @@ function fail(error, tab = "search") {
   settled();
   page.answer = null;
   $("grid").replaceChildren();
-  for (const id of ["more", "query", "note"]) $(id).hidden = true;
+  for (const id of ["more", "end", "query", "note"]) $(id).hidden = true;
   const mild = ["unusable", "not_found", "invalid"].includes(error.code);
   say(mild ? "Nothing to show." : "That did not work.", sentence, !mild, mild ? null : () => show());
 }
@@ -176,7 +176,10 @@ function render(route, answer, from = 0) {
   else $("grid").replaceChildren(...cards);
   if (!from) keyboard.roving(0);
   $("status").textContent = facets.describe(route, answer);
-  $("more").hidden = !rows.length || rows.length >= Math.min(answer.total, FURTHEST) || answer.done;
+  const furthest = answer.hits ? page.stats?.limits.max_offset ?? Infinity : Infinity;
+  $("more").hidden = !rows.length || rows.length >= answer.total || rows.length > furthest || answer.done;
+  $("end").hidden = rows.length <= furthest || rows.length >= answer.total;
+  $("end").textContent = `These are the best ${rows.length.toLocaleString("en")} of ${count(answer.total, "item")}. Add words or filters to see others.`;
   if (rows.length) return;
   if (page.stats && page.stats.items === 0) say("This collection is empty.", "Add pictures or texts with “fusehash index”, then reload this page.");
   else say("Nothing found.", answer.note || (Object.keys(route.filters).length ? "No item has what the filters ask for." : "There is no item that can be found yet."));
