@@ -12,6 +12,7 @@ UNTUNED: dict[str, Any] = {
     "graph_weight": 1.0,
     "latent_weight": 1.0,
     "spectral_power": 2.0,
+    "hash_functions": "regression",
     "view_weights": (1.0, 1.0),
 }
 

@@ -71,7 +71,7 @@ def mean_average_precision(
     0.833
     """
     owner = "mean_average_precision"
-    values, has_relevant = _average_precisions(owner, query_codes, database_codes, relevant, k, ties, rule)
+    values, has_relevant = average_precisions(owner, query_codes, database_codes, relevant, k, ties, rule)
     return MAP_RULES[rule].mean(values, has_relevant)
 
 
@@ -91,10 +91,10 @@ def average_precision(
     >>> average_precision(queries, database, ([1, 2], [1, 2, 1]), k=1)
     array([1., 0.])
     """
-    return _average_precisions("average_precision", query_codes, database_codes, relevant, k, ties, rule)[0]
+    return average_precisions("average_precision", query_codes, database_codes, relevant, k, ties, rule)[0]
 
 
-def _average_precisions(
+def average_precisions(
     owner: str, query_codes: Any, database_codes: Any, relevant: Relevant, k: Cut, ties: Ties, rule: str
 ) -> tuple[Floats, NDArray[np.bool_]]:
     """AP of every query, and whether the database holds anything relevant to it."""

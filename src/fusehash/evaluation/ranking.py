@@ -103,8 +103,11 @@ class Ranking:
 
 def check_k(k: Any, owner: str, n_items: int) -> int:
     """The cut as a number of ranks, at most the size of the database; None is the whole database."""
-    optional(integer(1)).check(owner, "k", k)
-    return n_items if k is None else min(int(k), n_items)
+    if k is None:
+        return n_items
+    if not integer(1).accepts(k):
+        optional(integer(1)).check(owner, "k", k)
+    return min(int(k), n_items)
 
 
 def check_ranks(ranks: Any, owner: str, name: str, n_items: int | None = None) -> NDArray[np.int64]:

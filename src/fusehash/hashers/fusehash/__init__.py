@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fusehash.errors import ParameterError
+from fusehash.errors import DataError, ParameterError
 from fusehash.hashers.fusehash.closed_form import learn_graph, learn_maps, learn_means, learn_preparations, solve
 from fusehash.hashers.fusehash.fitted import Choices, Fitted, RowMaps
 from fusehash.hashers.fusehash.floats import factors_of, fit_floats
@@ -61,6 +61,9 @@ class FuseHash(Incremental):
         Weight of the graph over the first embedding, likewise relative; 0 leaves that graph out.
     spectral_power : float or "auto"
         Power p of the spectrum; a larger one favors the directions that the views share.
+    hash_functions : {"auto", "regression", "canonical"}
+        How one view is mapped to bits: by regression on the codes of pairs, or by its canonical variates, rotated
+        (CCA-ITQ; of RBF similarities, kernel CCA with ITQ). "canonical" uses no graph and needs two views.
     view_weights : sequence of float or "auto"
         One number per view, in the order of their names: its weight in the spectrum and in the graph of the raw views.
     rank : int or "auto"
@@ -134,6 +137,7 @@ class FuseHash(Incremental):
         "graph_weight": auto(real()),
         "latent_weight": auto(real()),
         "spectral_power": auto(real(strict=True)),
+        "hash_functions": choice("auto", "regression", "canonical"),
         "view_weights": auto(sequence(real(strict=True), "one number greater than 0 per view")),
         "rank": auto(integer(1)),
         "fusion": choice(*FUSIONS),
@@ -158,6 +162,7 @@ class FuseHash(Incremental):
         graph_weight: float | str = "auto",
         latent_weight: float | str = "auto",
         spectral_power: float | str = "auto",
+        hash_functions: str = "auto",
         view_weights: Any = "auto",
         rank: int | str = "auto",
         fusion: str = "mean",
@@ -183,6 +188,7 @@ class FuseHash(Incremental):
         self.graph_weight = graph_weight
         self.latent_weight = latent_weight
         self.spectral_power = spectral_power
+        self.hash_functions = hash_functions
         self.view_weights = view_weights
         self.rank = rank
         self.fusion = fusion
@@ -280,6 +286,8 @@ class FuseHash(Incremental):
                 raise ParameterError(type(self).__name__, "view_weights", expected, list(self.view_weights))
         if "ridge" in fixed and "hash_ridge" in free:
             fixed["hash_ridge"] = fixed["ridge"] / 10
+        if self.hash_functions == "canonical" and n_views == 1:
+            raise DataError('hash_functions="canonical" needs at least two views. Got one.')
         return Choices(fusion=self.fusion, **fixed), free - ({"view_weights"} if n_views == 1 else set())
 
     def cut(self, n_bits: int) -> FuseHash:

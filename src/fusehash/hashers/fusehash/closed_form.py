@@ -12,7 +12,8 @@ are optimal), gives
     R: rotation by ITQ,     B = sgn(Y R),     W_m = (F_m'F_m + ridge_h I)^-1 F_m' tanh(Y R / h).
 
 The hash functions W_m regress on a soft B: signs near zero are noise, which plain signs would ask them to learn. h is
-about half of the root mean square of Y R.
+about half of the root mean square of Y R. With hash_functions="canonical", Y is the sum of the canonical variates of
+the views instead, and W_m R gives those of one view: CCA-ITQ.
 
 The graph is learned in two steps: first from the raw views, then blended with a graph over Y itself, in which neighbors
 agree in all views at once. Each step below is one pass over blocks of rows, or works on the sums of such a pass.
@@ -33,7 +34,7 @@ from fusehash.errors import DataError
 from fusehash.hashers.fusehash.fitted import Arrays, Choices, Embedding, Fitted, GraphMap, RowMaps
 from fusehash.hashers.fusehash.nested import nested_rotations
 from fusehash.hashers.fusehash.spectrum import FeatureGram, spectrum, usual_graph_weight
-from fusehash.numerics.arrays import Array, cast, is_accelerated, namespace, precision
+from fusehash.numerics.arrays import Array, cast, namespace, precision
 from fusehash.numerics.features import FeatureMap, Preparation, canonical
 from fusehash.numerics.linalg import ridge_solver, solve_ridge
 from fusehash.numerics.rotation import soft_signs
@@ -150,7 +151,7 @@ def learn_graph(
     data: RowPasses, preparations: Preparations, choices: Choices, n_anchors: int, n_neighbors: int, rng: Rng
 ) -> GraphMap | None:
     """S as a function of rows, with random anchors: rows that are present in every view if there are enough."""
-    if choices.graph_weight == 0.0:
+    if not choices.has_graph:
         return None
     rows = data.views.complete_rows()
     rows = rows if len(rows) >= n_anchors else np.arange(data.n_rows)
@@ -174,7 +175,7 @@ def with_latent_graph(maps: RowMaps, first: Embedding, weight: float) -> RowMaps
 def moments(maps: RowMaps, block: Block, *, with_features: bool = True) -> tuple[None, RowSums]:
     """What the spectrum needs: sums of the features and graph rows of a block; F'F only `with_features`."""
     features = maps.features(block)
-    F, S = exact(features.F), exact(maps.graph_rows(features))
+    F, S = maps.exact(features.F), maps.exact(maps.graph_rows(features))
     xp = namespace(F)
     sums = RowSums(count=len(F), FS=cast(F.T @ S, "float64"), SS=cast(S.T @ S, "float64"))
     sums.update(F=xp.sum(F, axis=0, dtype=xp.float64), S=xp.sum(S, axis=0, dtype=xp.float64))
@@ -183,9 +184,10 @@ def moments(maps: RowMaps, block: Block, *, with_features: bool = True) -> tuple
     return None, sums
 
 
-def exact(F: Array) -> Array:
-    """Features in the precision in which products are summed: double on a GPU, whose blocks are long."""
-    return cast(F, "float64") if is_accelerated(F) else F
+def feature_gram(FF: Array, maps: RowMaps, count: int, *, is_canonical: bool = True) -> FeatureGram:
+    """F'F, and what the ridge of canonical variates needs."""
+    norms = maps.norms() if is_canonical else {}
+    return FeatureGram(FF, maps.spans, {name: count * norm for name, norm in norms.items()})
 
 
 def embedded(maps: RowMaps, embedding: Embedding, block: Block) -> Array:
@@ -194,10 +196,16 @@ def embedded(maps: RowMaps, embedding: Embedding, block: Block) -> Array:
     return embedding(features.F, maps.graph_rows(features))
 
 
+def variates(maps: RowMaps, embedding: Embedding, block: Block) -> Array:
+    """What each view adds to Y, the views one below the other."""
+    F = maps.features(block).F
+    return concat([F[:, span] @ embedding.on_features[span] for span in maps.spans.values()])
+
+
 def codes_of(maps: RowMaps, code_map: Embedding, softness: float, block: Block) -> tuple[tuple[Array], RowSums]:
     """B = sgn(Y R) of a block, packed, and the sums F'T with the soft targets T."""
     features = maps.features(block)
-    Y, F = code_map(features.F, maps.graph_rows(features)), exact(features.F)
+    Y, F = code_map(features.F, maps.graph_rows(features)), maps.exact(features.F)
     return (bits.pack(Y),), RowSums(FT=cast(F.T @ cast(soft_signs(Y, softness), precision(F)), "float64"))
 
 
@@ -206,8 +214,11 @@ def target_softness(mean_square: float) -> float:
     return TARGET_SOFTNESS * max(mean_square, 1e-30) ** 0.5
 
 
-def hash_functions(FF: Array, FT: Array, spans: dict[str, slice], ridge: float) -> Arrays:
-    """W_m = (F_m'F_m + ridge_h I)^-1 F_m'T."""
+def hash_functions(FF: Array, FT: Array, spans: dict[str, slice], choices: Choices, code_map: Embedding) -> Arrays:
+    """W_m = (F_m'F_m + ridge_h I)^-1 F_m'T; canonical ones are what each view adds to Y R."""
+    if choices.is_canonical:
+        return {name: cast(code_map.on_features[span], "float64") for name, span in spans.items()}
+    ridge = choices.hash_ridge
     return {name: solve_ridge(ridge_solver(FF[span, span], ridge), FT[span]) for name, span in spans.items()}
 
 
@@ -231,7 +242,7 @@ def solve(
     """
     report(0, 0, "sums")
     sums: RowSums = data.total(partial(moments, maps, with_features=gram is None), BLOCK_ROWS)[1]
-    gram = gram or FeatureGram(sums["FF"], maps.spans)
+    gram = gram or feature_gram(sums["FF"], maps, sums["count"], is_canonical=choices.is_canonical)
     found = spectrum(sums, gram, choices, rank)
     latent_weight = usual_graph_weight(data.n_rows) / 2.0 * choices.latent_weight
     if maps.graph is not None and latent_weight > 0.0:
@@ -241,7 +252,8 @@ def solve(
         found = spectrum(sums, gram, choices, rank, start=found.vectors)
     embedding, w = found.embedding(maps.dtype), found.eigenvalues
     report(0, 0, "rotation")
-    Y = concat(list(data.each(partial(embedded, maps, embedding), some_blocks(data))))
+    to_rotate = partial(variates if choices.is_canonical else embedded, maps, embedding)
+    Y = concat(list(data.each(to_rotate, some_blocks(data))))
     Y = Y[:: max(len(Y) // ROTATION_ROWS, 1)][:ROTATION_ROWS]  # blocks of a device are longer
     R = nested_rotations(cast(Y, "float64"), n_bits, nested, rng, n_rotation_steps, SOFTNESS)
     code_map = embedding.rotated(R)
@@ -252,5 +264,5 @@ def solve(
     work = partial(codes_of, maps, code_map, softness)
     (codes,), target_sums = all_rows.total(work, BLOCK_ROWS)  # type: ignore[misc]
     FF = gram.FF if all_rows is data else gram.FF * (all_rows.n_rows / data.n_rows)
-    W = hash_functions(FF, target_sums["FT"], maps.spans, choices.hash_ridge)
+    W = hash_functions(FF, target_sums["FT"], maps.spans, choices, code_map)
     return Fitted(maps.maps, maps.means, W, dict.fromkeys(W, 1.0), maps.graph, code_map, softness), codes, w

@@ -11,8 +11,20 @@ from numpy.typing import NDArray
 
 from fusehash.files import storable
 from fusehash.numerics.anchors import CenteredAnchors, fuse, graph_anchors, neighbor_graph
-from fusehash.numerics.arrays import Array, cast, convert, host, mask_rows, namespace, precision, to_device_of, zeros
+from fusehash.numerics.arrays import (
+    Array,
+    cast,
+    convert,
+    host,
+    is_accelerated,
+    mask_rows,
+    namespace,
+    precision,
+    to_device_of,
+    zeros,
+)
 from fusehash.numerics.features import FeatureMap, map_features
+from fusehash.numerics.linalg import trace
 from fusehash.numerics.sparse import SparseRows
 from fusehash.streams.row_passes import Block
 
@@ -38,8 +50,17 @@ class Choices:
     graph_weight: float = 1.0  # mu, relative
     latent_weight: float = 1.0  # of the graph over Y, against the graph of the raw views, relative
     spectral_power: float = 2.0  # p
+    hash_functions: str = "regression"  # on the codes of pairs, or "canonical": rotated canonical variates
     view_weights: tuple[float, ...] = ()  # a_m, and the weights of the views in the raw graph; () is all ones
     fusion: str = "mean"
+
+    @property
+    def is_canonical(self) -> bool:
+        return self.hash_functions == "canonical"
+
+    @property
+    def has_graph(self) -> bool:
+        return self.graph_weight > 0.0 and not self.is_canonical
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "view_weights": list(self.view_weights)}
@@ -156,6 +177,27 @@ class RowMaps:
     @property
     def dtype(self) -> str:
         return next(iter(self.maps.values())).preparation.dtype
+
+    def norms(self) -> Arrays:
+        """K of the anchors by view: v'Kv is the squared norm of a function with the weights v on similarities to them.
+
+        For products with anchors, that is the squared norm of the weights of the columns. K is scaled so that one unit
+        per row is the mean diagonal of X'X (or that of similarities), which a ridge is relative to.
+        """
+        norms = {}
+        for name, m in self.maps.items():
+            if len(m.anchors):
+                K = cast(map_features(m.anchors, m.anchors, m.bandwidth), "float64")
+                norms[name] = K * (trace(K) / (len(K) * (len(K) if m.bandwidth else m.preparation.width)))
+        return norms
+
+    def exact(self, F: Array) -> Array:
+        """Features in the precision in which products are summed: double on a GPU, whose blocks are long.
+
+        Double also for products with anchors: their Gram matrix has squared eigenvalues, of which the small ones count.
+        """
+        are_products = any(len(m.anchors) and not m.bandwidth for m in self.maps.values())
+        return cast(F, "float64") if are_products or is_accelerated(F) else F
 
     def features(self, block: Block) -> RowFeatures:
         """Features of a block, minus their means; zero where a view is missing."""

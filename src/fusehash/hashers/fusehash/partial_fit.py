@@ -31,10 +31,10 @@ from fusehash import bits
 from fusehash.errors import DataError, ParameterError
 from fusehash.files import contiguous, storable
 from fusehash.hashers.base import CrossModalHasher
-from fusehash.hashers.fusehash.closed_form import BLOCK_ROWS, exact, hash_functions, target_softness
+from fusehash.hashers.fusehash.closed_form import BLOCK_ROWS, feature_gram, hash_functions, target_softness
 from fusehash.hashers.fusehash.fitted import Arrays, Choices, Embedding, Fitted, GraphMap, Masks, RowMaps
 from fusehash.hashers.fusehash.nested import check_nested
-from fusehash.hashers.fusehash.spectrum import FeatureGram, spectrum
+from fusehash.hashers.fusehash.spectrum import spectrum
 from fusehash.numerics.arrays import Array, cast, convert, host, namespace, precision, to_device_of, zeros
 from fusehash.numerics.parallel import one_blas_thread
 from fusehash.numerics.rotation import groups, signs_of, soft_signs
@@ -189,14 +189,13 @@ class Incremental(CrossModalHasher):
 
     def _refit(self, fitted: Fitted, means: Arrays, gram: Array, with_bits: Array) -> Refit:
         """Means, spectrum and rotation from sums over all rows."""
-        chosen = self.tuning_["chosen"]
-        choices = Choices(**{**chosen, "view_weights": tuple(chosen["view_weights"])})
-        frame = Frame(fitted, means)
+        choices, frame = self._chosen, Frame(fitted, means)
         later_means = frame.later_means(gram)
         mu = frame.shift(later_means)
         sums = frame.moments(gram, mu)
         rank = min(self.n_bits, 128) if self.rank == "auto" else int(self.rank)
-        found = spectrum(sums, FeatureGram(sums["FF"], frame.spans), choices, rank)
+        gram_of_features = feature_gram(sums["FF"], frame.maps, sums["count"], is_canonical=choices.is_canonical)
+        found = spectrum(sums, gram_of_features, choices, rank)
         embedding, w = found.embedding(frame.maps.dtype), found.eigenvalues
         nested = check_nested(type(self).__name__, self.nested, self.n_bits)
         code_map = embedding.rotated(aligned_rotation(frame.on_columns(embedding, mu).T @ with_bits, nested))
@@ -206,6 +205,11 @@ class Incremental(CrossModalHasher):
         graph = frame.moved_graph(mu)
         changed = replace(fitted, means=later_means, graph=graph, code_map=code_map, softness=softness)
         return Refit(frame, mu, sums["FF"], changed, w)
+
+    @property
+    def _chosen(self) -> Choices:
+        chosen = self.tuning_["chosen"]
+        return Choices(**{**chosen, "view_weights": tuple(chosen["view_weights"])})
 
     def _adopt(
         self, refit: Refit, old: FrameSums, new: FrameSums | None, sample: Sample, seen: Seen, codes: bits.Codes
@@ -217,7 +221,7 @@ class Incremental(CrossModalHasher):
         AT = targets_of_map(old, M, q, self.fitted_.softness, refit.fitted.softness)
         AT = AT if new is None else AT + new.with_targets
         FT = AT[: frame.n_features] - mu.T @ AT[q:]
-        W = hash_functions(refit.FF, FT, frame.spans, self.tuning_["chosen"]["hash_ridge"])
+        W = hash_functions(refit.FF, FT, frame.spans, self._chosen, refit.fitted.code_map)
         fitted = convert(replace(refit.fitted, weights=W), host)
         later = bits.pack(frame.codes_of(sample.columns, fitted.code_map, host(mu)))
         changed = bits.unpack(sample.codes, self.n_bits) != bits.unpack(later, self.n_bits)
@@ -406,7 +410,7 @@ class Frame:
         B = signs_of(Y) if codes is None else to_device_of(bits.unpack(codes, Y.shape[1]), A)
         T = soft_signs(Y, fitted.softness) if fitted.softness else B
         squares = namespace(Y).sum(cast(Y, "float64") ** 2, axis=0)
-        left = exact(A)
+        left = self.maps.exact(A)
         rights = {"gram": A if with_gram else A[:, :0], "with_bits": B, "with_codes": Y, "with_targets": T}
         sums = {n: cast(left.T @ cast(right, precision(left)), "float64") for n, right in rights.items()}
         return (bits.pack(Y),), RowSums(sums, squares=squares)

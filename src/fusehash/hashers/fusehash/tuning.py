@@ -8,16 +8,19 @@ Two things can be measured on held-out pairs without knowing any class, both acr
                  the codes of each other view and among the fused codes: do neighborhoods survive?
 
 The score is log(partners) + log(neighbors) + log(share of live bits). The last sees a collapse: bits that are nearly
-constant for held-out rows count as missing, and codes that are nearly all the same score as nothing.
+constant for held-out rows count as missing, and codes that are nearly all the same, for rows that are not, score as
+nothing.
 
 The weight of the graph starts from how far the views agree on neighborhoods (`graph_agreement`): where they agree, the
 pairs align the views without the help of a graph, which would blur them; where they do not, the graph of both is what
 holds classes together. On 13 development sets this order was the same (docs/study.md).
 
 The search changes one setting at a time, over a few values, and keeps a change only if it exceeds what noise, or the
-difference between partners and classes, explains (`MIN_GAIN`). Last, if `feature_map` is free, it tries linear maps
-with strong ridges, CCA and kernel CCA (no graph, all directions with equal weight, rotated by ITQ), so that what is
-chosen never scores less than they do beyond noise. A trial that is hopeless on the first split is not run on others.
+difference between partners and classes, explains (`MIN_GAIN`). Its trials have few anchors. In the final round, what
+it has chosen meets `REFERENCES`, all with more anchors: linear maps with strong ridges,
+CCA-ITQ and kernel CCA with ITQ. One that gains more than `MIN_REFERENCE_GAIN` is taken, so that the chosen settings
+never score less than a reference by more than that on the held-out rows on which both were tried. A trial that is
+hopeless on the first split is not run on others.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import combinations, permutations
+from itertools import combinations, pairwise, permutations
 from typing import Any
 
 import numpy as np
@@ -33,8 +36,9 @@ from numpy.typing import NDArray
 
 from fusehash import bits
 from fusehash.errors import FusehashWarning
-from fusehash.evaluation import Relevance, average_precision
-from fusehash.hashers.fusehash.closed_form import InMemory, Preparations, Rng, exact, learn_means, solve
+from fusehash.evaluation import Relevance
+from fusehash.evaluation.metrics import average_precisions
+from fusehash.hashers.fusehash.closed_form import InMemory, Preparations, Rng, feature_gram, learn_means, solve
 from fusehash.hashers.fusehash.fitted import Arrays, Choices, Fitted, GraphMap, RowMaps
 from fusehash.hashers.fusehash.spectrum import FeatureGram
 from fusehash.numerics.anchors import neighbor_graph, squared_distances
@@ -42,6 +46,7 @@ from fusehash.numerics.arrays import Array, cast, convert, host, is_accelerated,
 from fusehash.numerics.features import FeatureMap, Preparation
 from fusehash.numerics.parallel import map_blocks, n_cores
 from fusehash.numerics.rotation import signs_of
+from fusehash.numerics.sparse import SparseRows
 from fusehash.parameters import Progress
 from fusehash.streams.row_passes import RowPasses
 from fusehash.views import Floats
@@ -50,18 +55,20 @@ MIN_TUNING_ROWS, TUNING_ROWS = 40, 1600
 HELD_OUT = 0.3  # share of the tuning rows
 N_SPLITS = 2
 TRIAL_ANCHORS, TRIAL_BITS, TRIAL_ROTATION_STEPS = 160, 64, 15
+FINAL_ANCHORS, CANONICAL_ANCHORS = 400, 1000  # of the final round; more than rows of a split are not needed
 # A trial that misses its margin by more than this on the first split is not run on the second. Gains on the
 # two splits of a few development sets differed by .03 to .04, judged by eye.
 HOPELESS = 0.05
 NOTHING = 1e-3  # the least value of a measure; its logarithm is what a collapse scores
-# A bit of held-out rows whose mean is beyond MAX_MEAN tells nothing apart. Codes collapse if no bit is left, or if the
-# share of distinct codes among them is below MIN_DISTINCT of that among the rows that were learned from.
+# A bit of held-out rows whose mean is beyond MAX_MEAN tells nothing apart. Codes collapse if no bit is left, or if they
+# have less than this share of distinct codes per distinct row.
 MAX_MEAN, MIN_DISTINCT = 0.8, 0.1
 MIN_EVENNESS = 0.8  # of held-out codes relative to learned ones, below which `fit` warns
 # With more rows per feature than this, training rows are as informative as held-out rows.
 MIN_ROWS_PER_FEATURE = 20
 # Views whose graphs correlate more than this need less of a graph, by the fourth power of the excess.
 USUAL_AGREEMENT = 0.12
+MIN_GRAPH_WEIGHT = 0.01  # a graph of less weight changes hardly a bit, and is most of the work
 MANY_CORES = 8  # with this many, all remaining steps are tried at once
 DEVICE_TRIALS = 4  # trials at once on a device; the host part of one overlaps with the device part of another
 
@@ -82,14 +89,18 @@ MIN_GAIN = dict.fromkeys(GRID, 0.06) | {
     "graph_weight": 0.15,
     "view_weights": 0.15,
 }
-# Settings that cannot collapse. One that scores higher than what the steps have chosen, beyond noise, is taken.
-NOISE = 0.03
-NO_GRAPH = {"graph_weight": 0.0, "latent_weight": 0.0, "spectral_power": 0.5}
+# Settings that cannot collapse, and what other methods are. One that scores higher than what the steps have chosen,
+# beyond noise, is taken. CCA-ITQ has the ridge of `fusehash.hashers.CCAITQ`, on prepared views. On made data, where
+# neighbors of one class are hard to see, CCA-ITQ gains .04 to .07 and finds classes worse.
+MIN_REFERENCE_GAIN = 0.1
+CANONICAL: Change = {"hash_functions": "canonical", "spectral_power": 2.0}
 REFERENCES: dict[str, Change] = {
     "linear, ridge 1": {"feature_map": "linear", "ridge": 1.0, "hash_ridge": 0.1},
     "linear, ridge 3": {"feature_map": "linear", "ridge": 3.0, "hash_ridge": 0.3},
-    "CCA-ITQ": {"feature_map": "linear", **NO_GRAPH},
-    "kernel CCA-ITQ": {"feature_map": "rbf", **NO_GRAPH},
+    "CCA-ITQ": {**CANONICAL, "feature_map": "linear", "ridge": 0.001},
+    "CCA-ITQ, ridge 1": {**CANONICAL, "feature_map": "linear", "ridge": 1.0},
+    "CCA-ITQ, ridge 10": {**CANONICAL, "feature_map": "linear", "ridge": 10.0},
+    "kernel CCA-ITQ": {**CANONICAL, "feature_map": "rbf", "ridge": 1.0},
 }
 
 
@@ -98,6 +109,7 @@ class Trial:
     """Settings and how they did on held-out rows; `evenness` is that of held-out codes relative to learned ones."""
 
     choices: Choices
+    n_anchors: int  # of a view at most
     score: float
     partners: float
     neighbors: float
@@ -107,7 +119,7 @@ class Trial:
     splits: int = 1
 
     def as_dict(self) -> dict[str, Any]:
-        measures = ("score", "partners", "neighbors", "live_bits", "splits")
+        measures = ("score", "partners", "neighbors", "live_bits", "splits", "n_anchors")
         return {**self.choices.as_dict(), **{name: getattr(self, name) for name in measures}}
 
 
@@ -122,44 +134,102 @@ def tune(
     """
     rows = data.views.complete_rows()
     kinds = {name: preparation.kind for name, preparation in preparations.items()}
-    untuned = {"chosen": start.as_dict(), "views": kinds, "tuned": [], "rows": 0, "trials": []}
     if len(rows) < MIN_TUNING_ROWS:
-        note = f"only {len(rows)} rows are present in every view; nothing was tuned"
-        return start, {**untuned, "note": note}, dict.fromkeys(data.names, 1.0)
+        note = f"only {len(rows)} rows are present in every view: nothing was tuned, and no held-out rows were checked"
+        untuned = {"chosen": start.as_dict(), "views": kinds, "tuned": [], "rows": 0, "trials": [], "note": note}
+        return start, untuned, dict.fromkeys(data.names, 1.0)
     width = sum(preparation.width for preparation in preparations.values())
-    # The kernel width does not matter to the linear map.
-    steps = [name for name in GRID if name in free and (name != "kernel_width" or start.feature_map != "linear")]
-    if not steps and len(rows) >= MIN_ROWS_PER_FEATURE * width:
-        return start, {**untuned, "note": "every setting was given"}, {}
+    steps = steps_of(start, free)
+    # With so many rows and nothing to choose, one split shows whether new rows collapse, and training rows the weights.
+    is_check = not steps and len(rows) >= MIN_ROWS_PER_FEATURE * width
     rows = np.sort(rng.choice(rows, min(TUNING_ROWS, len(rows)), replace=False))
     arrays = {name: data.take(name, rows) for name in data.names}
     load_linear_algebra(data.like)
     n_threads = DEVICE_TRIALS if is_accelerated(data.like) else data.n_threads
     dtype = next(iter(preparations.values())).dtype
-    splits = list(map_blocks(partial(HeldOut, kinds, dtype, arrays, n_bits), rng.spawn(N_SPLITS), n_threads))
+    streams = rng.spawn(1 if is_check else N_SPLITS)
+    splits = list(map_blocks(partial(HeldOut, kinds, dtype, arrays, n_bits), streams, n_threads))
     agreement = float(np.mean([split.agreement for split in splits]))
     if "graph_weight" in free:
-        start = replace(start, graph_weight=min(1.0, (USUAL_AGREEMENT / max(agreement, 1e-9)) ** 4))
+        weight = min(1.0, (USUAL_AGREEMENT / max(agreement, 1e-9)) ** 4)
+        start = replace(start, graph_weight=weight if weight >= MIN_GRAPH_WEIGHT else 0.0)
     walk = Walk(start, steps, free, len(arrays), ahead=(n_threads or n_cores()) >= MANY_CORES)
+    has_final = bool(steps and references_of(start, free, len(arrays)))
+    n_steps = len(walk.steps) - 1 + has_final
     while grids := walk.next_grids():
-        report(walk.n_done, len(walk.steps) - 1, f"tuning {', '.join(grids)}")
+        report(walk.n_done, n_steps, f"tuning {', '.join(grids)}")
         grid = [(name, choices) for name, candidates in grids.items() for choices in candidates]
-        firsts = list(map_blocks(run_trial, [(splits[0], choices) for _, choices in grid], n_threads))
+        firsts = list(map_blocks(run_trial, [(splits[0], choices, TRIAL_ANCHORS) for _, choices in grid], n_threads))
         names = (name for name, _ in grid)
         hopeful = [first.choices for name, first in zip(names, firsts, strict=True) if walk.is_hopeful(name, first)]
-        others = list(map_blocks(run_trial, [(split, c) for c in hopeful for split in splits[1:]], n_threads))
-        walk.decide(grids, firsts, others)
-    tuned = {"chosen": walk.best.choices.as_dict(), "views": kinds, "tuned": sorted(free), "rows": len(rows)}
-    return (
-        walk.best.choices,
-        {
-            **tuned,
-            "agreement": agreement,
-            "evenness": walk.best.evenness,
-            "trials": [trial.as_dict() for trial in walk.trials],
-        },
-        fusion_weights(walk.best.fitted, splits[-1].held),
+        jobs = [(split, choices, TRIAL_ANCHORS) for choices in hopeful for split in splits[1:]]
+        walk.decide(grids, firsts, list(map_blocks(run_trial, jobs, n_threads)))
+    best, trials = walk.best, walk.trials
+    if has_final:
+        report(n_steps, n_steps, "tuning, final round")
+        candidates = dict.fromkeys([best.choices, *references_of(best.choices, free, len(arrays))])
+        finals = [(splits[0], choices, final_anchors(choices)) for choices in candidates]
+        firsts = list(map_blocks(run_trial, finals, n_threads))
+        limit = firsts[0].score + MIN_REFERENCE_GAIN - HOPELESS
+        likely = [job for job, first in zip(finals, firsts, strict=True) if first.score > limit]
+        again = [(split, *job[1:]) for job in [finals[0], *likely] for split in splits[1:]] if likely else []
+        tried = final_trials(firsts, list(map_blocks(run_trial, again, n_threads)))
+        trials += tried
+        best = best_reference(tried, len(splits)) or best
+    tuning = {
+        "chosen": best.choices.as_dict(),
+        "views": kinds,
+        "tuned": sorted(free),
+        "rows": len(rows),
+        "agreement": agreement,
+        "score": best.score,
+        "live_bits": best.live_bits,
+        "evenness": best.evenness,
+        "trials": [trial.as_dict() for trial in trials],
+    }
+    if is_check:
+        return best.choices, {**tuning, "note": "every setting was given"}, {}
+    return best.choices, tuning, fusion_weights(best.fitted, splits[-1].held)
+
+
+def steps_of(start: Choices, free: set[str]) -> list[str]:
+    """The free settings that matter: the width not to linear maps, most others not to canonical hash functions."""
+    idle = {"kernel_width"} if start.feature_map == "linear" else set()
+    idle |= {"graph_weight", "view_weights"} if start.is_canonical else set()
+    return [name for name in GRID if name in free - idle]
+
+
+def final_anchors(choices: Choices) -> int:
+    """Anchors of a view in the final round, at most; canonical linear maps see wide views in full."""
+    return CANONICAL_ANCHORS if choices.is_canonical and choices.feature_map == "linear" else FINAL_ANCHORS
+
+
+def final_trials(firsts: list[Trial], others: list[Trial]) -> list[Trial]:
+    """One trial of each choice, on as many splits as it was run on."""
+    by_choices = {first.choices: [first] for first in firsts}
+    for trial in others:
+        by_choices[trial.choices].append(trial)
+    return [mean_trial(parts) for parts in by_choices.values()]
+
+
+def best_reference(finals: list[Trial], n_splits: int) -> Trial | None:
+    """The best on all splits if it gains enough on the first, which is what the steps have chosen."""
+    best = max(
+        (trial for trial in finals if trial.splits == n_splits), key=lambda trial: trial.score, default=finals[0]
     )
+    return best if best.score > finals[0].score + MIN_REFERENCE_GAIN else None
+
+
+def references_of(chosen: Choices, free: set[str], n_views: int) -> list[Choices]:
+    """The references that no fixed setting forbids; the canonical ones need two views."""
+    allowed = []
+    for change in REFERENCES.values():
+        everything: Change = {"hash_functions": "regression"} | change
+        choices = replace(chosen, **everything)
+        changed = {name for name, value in choices.as_dict().items() if value != chosen.as_dict()[name]}
+        if changed <= free and (n_views > 1 or not choices.is_canonical):
+            allowed.append(choices)
+    return allowed
 
 
 class Walk:
@@ -167,7 +237,7 @@ class Walk:
 
     def __init__(self, start: Choices, steps: list[str], free: set[str], n_views: int, *, ahead: bool) -> None:
         self._start, self._free, self._n_views, self._ahead = start, free, n_views, ahead
-        self.steps = ["start", *steps, *(["references"] if steps else [])]
+        self.steps = ["start", *steps]
         self.n_done = 0
         self.trials: list[Trial] = []
         self._firsts: dict[Choices, float] = {}  # scores on the first split
@@ -176,8 +246,7 @@ class Walk:
         """The candidates of the next step, or of all remaining steps on many cores; {} at the end."""
         if self.n_done == 0:
             return {"start": [self._start]}
-        middle = self.steps[self.n_done : -1]
-        names = middle if self._ahead and middle else self.steps[self.n_done : self.n_done + 1]
+        names = self.steps[self.n_done :] if self._ahead else self.steps[self.n_done : self.n_done + 1]
         return {name: self._candidates(name) for name in names}
 
     def is_hopeful(self, name: str, first: Trial) -> bool:
@@ -185,10 +254,13 @@ class Walk:
         self._firsts[first.choices] = first.score
         if self.n_done == 0:
             return True
-        return first.score > self._firsts[self.best.choices] + MIN_GAIN.get(name, NOISE) - HOPELESS
+        return first.score > self._firsts[self.best.choices] + MIN_GAIN[name] - HOPELESS
 
     def decide(self, grids: dict[str, list[Choices]], firsts: list[Trial], others: list[Trial]) -> None:
-        """Take the best of the first step that gains; the steps after it come again."""
+        """Take the best of the first step that gains; the steps after it come again.
+
+        Only trials on all splits can be taken, so that scores of the same splits are compared.
+        """
         by_choices: dict[Choices, list[Trial]] = {trial.choices: [trial] for trial in firsts}
         for trial in others:
             by_choices[trial.choices].append(trial)
@@ -196,20 +268,21 @@ class Walk:
         tried = {choices: mean_trial(parts) for choices, parts in by_choices.items()}
         self.trials += tried.values()
         if self.n_done == 0:
-            self.best = self.trials[0]
+            self.best, self.n_done = self.trials[0], 1
+            return
         before = self.best
         for name, grid in grids.items():
             self.n_done += 1
             for choices in grid:
                 gain = tried[choices].score - self.best.score
-                if choices in hopeful and gain > (MIN_GAIN.get(name, NOISE) if self.best is before else 0.0):
+                if choices in hopeful and gain > (MIN_GAIN[name] if self.best is before else 0.0):
                     self.best = tried[choices]
             if self.best is not before:
                 return
 
     def _candidates(self, name: str) -> list[Choices]:
         """The best settings with other values of one of them."""
-        current, changes = self.best.choices, GRID.get(name, list(REFERENCES.values()))
+        current, changes = self.best.choices, GRID[name]
         if name == "view_weights" and self._n_views > 1:
             count = self._n_views
             changes = [{name: tuple(2.0 if i == j else 1.0 for j in range(count))} for i in range(count)]
@@ -254,8 +327,9 @@ class HeldOut:
         self.raw_graphs = [neighbor_graph(X, self.anchors[name], self.n_neighbors) for name, X in self.kept.items()]
         self.held_graphs = [neighbor_graph(X, self.anchors[name], self.n_neighbors) for name, X in self.held.items()]
         self.agreement = graph_agreement([host(graph) for graph in self.held_graphs])
-        # Of kept and of held-out rows, by feature map and kernel width: features are computed once for all trials.
-        self.row_maps: dict[tuple[str, float], tuple[RowMaps, RowMaps, FeatureGram]] = {}
+        self.distinct = {name: count_distinct(X) for name, X in convert(self.held, host).items()}
+        # Of kept and of held-out rows, by feature map, kernel width and anchors: computed once for all trials.
+        self.row_maps: dict[tuple[str, float, int], tuple[RowMaps, RowMaps, FeatureGram]] = {}
 
 
 def graph_agreement(graphs: list[Floats]) -> float:
@@ -267,23 +341,23 @@ def graph_agreement(graphs: list[Floats]) -> float:
     return float(np.mean(products)) if products else 0.0
 
 
-def run_trial(job: tuple[HeldOut, Choices]) -> Trial:
+def run_trial(job: tuple[HeldOut, Choices, int]) -> Trial:
     """Fit on the kept rows, score on the held-out ones."""
-    split, choices = job
+    split, choices, n_anchors = job
     data, new, rng = InMemory(split.kept), InMemory(split.held), np.random.default_rng(split.seed)  # equal every time
     kind = choices.feature_map, choices.kernel_width
-    if kind not in split.row_maps:
+    if (*kind, n_anchors) not in split.row_maps:
         feature_maps = {
-            name: FeatureMap.learn(split.preparations[name], X, *kind, TRIAL_ANCHORS, rng)
-            for name, X in split.kept.items()
+            name: FeatureMap.learn(split.preparations[name], X, *kind, n_anchors, rng) for name, X in split.kept.items()
         }
         maps = RowMaps(feature_maps, None, n_rows=data.n_rows, is_prepared=True, raw_graphs=split.raw_graphs)
         maps = replace(maps, means=learn_means(data, maps))
         held_maps = replace(maps, n_rows=new.n_rows, raw_graphs=split.held_graphs, kept_features={})
-        F = exact(maps.features(data.block).F)
-        split.row_maps.setdefault(kind, (maps, held_maps, FeatureGram(cast(F.T @ F, "float64"), maps.spans)))
-    graph = GraphMap.over(split.anchors, split.n_neighbors, choices) if choices.graph_weight else None
-    maps, held_maps, gram = split.row_maps[kind]
+        F = maps.exact(maps.features(data.block).F)
+        gram = feature_gram(cast(F.T @ F, "float64"), maps, data.n_rows)
+        split.row_maps.setdefault((*kind, n_anchors), (maps, held_maps, gram))
+    graph = GraphMap.over(split.anchors, split.n_neighbors, choices) if choices.has_graph else None
+    maps, held_maps, gram = split.row_maps[*kind, n_anchors]
     maps = replace(maps, graph=graph, kept_graphs={})
     rng, n_bits = np.random.default_rng(split.seed), split.n_bits
     fitted, _, _ = solve(data, data, maps, choices, n_bits, n_bits, TRIAL_ROTATION_STEPS, (), rng, gram=gram)
@@ -292,23 +366,30 @@ def run_trial(job: tuple[HeldOut, Choices]) -> Trial:
     projections = by_view(fitted, held.F, maps.spans)
     learned = {name: bits.pack(Y) for name, Y in by_view(fitted, maps.features(data.block).F, maps.spans).items()}
     codes = {name: bits.pack(Y) for name, Y in projections.items()}
-    # Both kinds of search count: for items seen in one view, and for items seen in all (fused).
     fused = bits.pack(host(fitted.code_map(held.F, held_maps.graph_rows(held))))
+    evenness = {
+        name: evenness_of(codes[name], n_bits) / max(evenness_of(learned[name], n_bits), 1e-9) for name in codes
+    }
+    return Trial(choices, n_anchors, *measures_of(split, projections, fused), evenness, fitted)
+
+
+def measures_of(split: HeldOut, projections: dict[str, Floats], fused: bits.Codes) -> tuple[float, float, float, float]:
+    """The score of held-out rows, and what it is made of: partners, neighbors, live bits."""
+    codes = {name: bits.pack(P) for name, P in projections.items()}
     directions = list(permutations(codes, 2)) or [(name, name) for name in codes]
     partners = (
         float(np.mean([partner_rank(projections[a], codes[b]) for a, b in directions])) if len(codes) > 1 else 1.0
     )
+    # Both kinds of search count: for items seen in one view, and for items seen in all (fused).
     searches = [(codes[a], codes[b]) for a, b in directions] + [(query, fused) for query in codes.values()]
     precisions = []
     for query, database in searches:
-        precisions.append(average_precision(query, database, split.near, k=min(50, len(fused))).mean())
+        values, _ = average_precisions("FuseHash", query, database, split.near, min(50, len(fused)), "expected", "E1")
+        precisions.append(values.mean())
     neighbors = float(np.mean(precisions))
-    live_bits = min(live_share(codes[name], learned[name], n_bits) for name in codes)
-    evenness = {
-        name: evenness_of(codes[name], n_bits) / max(evenness_of(learned[name], n_bits), 1e-9) for name in codes
-    }
-    score = float(sum(np.log(max(measure, NOTHING)) for measure in (partners, neighbors, live_bits)))
-    return Trial(choices, score, partners, neighbors, live_bits, evenness, fitted)
+    live_bits = min(live_share(codes[name], split.n_bits, split.distinct[name]) for name in codes)
+    measures = partners, neighbors, live_bits
+    return float(sum(np.log(max(measure, NOTHING)) for measure in measures)), *measures
 
 
 def by_view(fitted: Fitted, F: Array, spans: dict[str, slice]) -> dict[str, Floats]:
@@ -342,19 +423,20 @@ def warn_if_uneven(owner: str, evenness: dict[str, float]) -> None:
         )
 
 
-def live_share(codes: bits.Codes, learned: bits.Codes, n_bits: int) -> float:
-    """Share of the bits that tell held-out rows apart, relative to those that do for learned rows; 0 is a collapse."""
-
-    def live(codes: bits.Codes) -> float:
-        means = np.mean(bits.unpack(codes, n_bits), axis=0, dtype=np.float64)
-        return float(np.mean(np.abs(means) <= MAX_MEAN))
-
-    def distinct(codes: bits.Codes) -> float:
-        return len(np.unique(codes, axis=0)) / len(codes)
-
-    if distinct(codes) < MIN_DISTINCT * distinct(learned):
+def live_share(codes: bits.Codes, n_bits: int, n_distinct: int) -> float:
+    """Share of the bits that tell rows apart, `n_distinct` of which are different; 0 is a collapse."""
+    if len(np.unique(codes, axis=0)) < MIN_DISTINCT * n_distinct:
         return 0.0
-    return min(live(codes) / max(live(learned), 1e-9), 1.0)
+    means = np.mean(bits.unpack(codes, n_bits), axis=0, dtype=np.float64)
+    return float(np.mean(np.abs(means) <= MAX_MEAN))
+
+
+def count_distinct(X: Array) -> int:
+    """How many different rows there are."""
+    if isinstance(X, SparseRows):
+        rows = (slice(a, b) for a, b in pairwise(X.starts))
+        return len({(X.columns[row].tobytes(), X.values[row].tobytes()) for row in rows})
+    return len({row.tobytes() for row in X})
 
 
 def mean_trial(parts: list[Trial]) -> Trial:
