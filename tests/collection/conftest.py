@@ -22,6 +22,7 @@ from fusehash import hashers
 from fusehash.collection import Collection, NewItem
 from fusehash.collection import bridge as bridges
 from fusehash.collection.bridge import Bridge
+from fusehash.collection.queries import calibration
 
 COLORS = {"red": (200, 30, 30), "green": (30, 200, 30), "blue": (30, 30, 200), "yellow": (200, 200, 30)}
 Draw = Callable[[str, int], bytes]
@@ -151,6 +152,8 @@ def bridged(fakes: ModuleType, items: Any, monkeypatch: pytest.MonkeyPatch) -> M
     bridge = learn_bridge(images, texts)
     monkeypatch.setattr(bridges, "SHIPPED", {("classical", "tfidf"): "x"})
     monkeypatch.setattr(bridges, "shipped", lambda name: bridge)
+    weights = (-1.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0)
+    monkeypatch.setattr(calibration, "shipped", lambda name: calibration.Calibration(weights, 0.3, pairs=0))
     return fakes
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fusehash.collection import Collection
 from fusehash.collection import bridge as bridges
 from fusehash.collection.encoding import FeatureCache
-from fusehash.collection.queries.calibration import Calibration, asked_words, has_word, queries_from
+from fusehash.collection.queries.calibration import Calibration, asked_words, has_word, queries_from, shipped
 from fusehash.collection.queries.neighbors import NEIGHBORS, SHARPNESS, Neighbors
 from fusehash.collection.queries.words import Words
 from fusehash.collection.training import encode, held_out_model, matrices
@@ -91,6 +91,33 @@ def test_confidences_of_pictures_are_measured_with_the_bridge(mixed: Collection)
     features.close()
     without = bridges.shipped("x").refined(held.seen["image"], held.seen["text"]).rounded()
     assert np.array_equal(held.bridge.weights, without.weights)  # hidden captions are not in the bridge
+
+
+def test_without_captions_the_confidences_that_ship_with_the_bridge_order_the_results(
+    bridged: Any, items: Any, tmp_path: Any
+) -> None:
+    with Collection.create(tmp_path / "c", n_bits=32) as collection:
+        collection.build(replace(item, text=None) for item in items(60))
+        assert collection._now().calibration.pairs == 0
+        hits = collection.search("a red thing", k=60)
+        assert all(hit.confidence is not None for hit in hits)
+        assert hits[0].confidence > hits[-1].confidence
+        assert hits[0].item.key.startswith("red")
+        collection.add([replace(item, key=f"{item.key} again") for item in items(4)])  # too few captions to learn from
+        collection.reindex()
+        assert collection._now().calibration.pairs == 0
+        first = collection.search("red thing number0", k=1)[0]
+        assert first.item.text == "a red thing number0"
+
+
+def test_the_confidences_that_ship_rise_with_the_fit() -> None:
+    for name in bridges.SHIPPED.values():
+        made = shipped(name)
+        fit = np.linspace(-0.5, 0.9, 30)
+        (chances,) = made.chances(Words.read([]), ["dog"], fit, np.linspace(-0.5, 0.5, 50), np.full((1, 30), np.nan))
+        assert (np.diff(chances) > 0.0).all()
+        assert 0.0 < chances[0] < 0.1
+        assert 0.3 < chances[-1] < 1.0
 
 
 @pytest.mark.slow

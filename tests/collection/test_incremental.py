@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fusehash.collection import Collection, NewItem, read_folder
+from fusehash.collection.encoding import _packed, _unpacked
 from fusehash.errors import DataError
 
 LONG_AGO = 1_700_000_000
@@ -142,3 +146,19 @@ def test_files_of_earlier_models_do_not_pile_up(collection, items):
         collection.reindex()
     names = sorted(path.name.split("-")[0] for path in collection.path.iterdir() if not path.name.startswith("items"))
     assert names == ["collection.json", "features.db", "image", "model", "text", "writer.lock"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 60), st.floats(0, 1), st.sampled_from([1e-6, 1.0, 1e7]), st.integers(0, 2**32 - 1))
+def test_features_come_back_from_the_cache(width: int, zeros: float, scale: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    row = np.where(rng.random(width) < zeros, 0.0, scale * rng.normal(size=width)).astype(np.float32)
+    blob = _packed(row)
+    assert blob is not None
+    assert len(blob) <= 4 * width
+    again = _unpacked(blob, width)
+    assert again is not None
+    is_half = scale == 1.0 and (not row.any() or np.abs(row).max() > 1e-2)
+    assert np.array_equal(again, row.astype(np.float16).astype(np.float32) if is_half else row)
+    assert _unpacked(blob, width + 1) is None or len(blob) in (2 * (width + 1), 4 * (width + 1))
+    assert _packed(np.full(3, np.nan, np.float32)) is None

@@ -194,10 +194,13 @@ def first_bridge(settings: CollectionSettings, encoders: Encoders, images: Float
     return Bridge(image_mean, text_mean, np.eye(widths[0], dtype=np.float32), spread, max(scale, 1e-12))
 
 
+def shipped_file(name: str) -> Path:
+    return Path(str(files("fusehash.collection").joinpath("bridges", name)))
+
+
 def shipped(name: str) -> Bridge:
     """A bridge of the package, which stores W as the product of two narrow matrices."""
-    path = Path(str(files("fusehash.collection").joinpath("bridges", name)))
-    with BRIDGE_FILE.reading(path) as (_, content):
+    with BRIDGE_FILE.reading(shipped_file(name)) as (_, content):
         left, right = (content[side].astype(np.float32) for side in ("left", "right"))
         return Bridge(
             content["image_mean"].astype(np.float32), content["text_mean"].astype(np.float32), left @ right,

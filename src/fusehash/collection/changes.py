@@ -293,8 +293,10 @@ class ItemChange:
         values["bridge"] = learned.bridge_name
         for view in VIEWS:
             values[f"{view}_encoder"] = learned.encoders[view].fingerprint if view in learned.encoders else ""
-        learn = learned.held and calibration.learn(learned.held, learned.encoders)
-        values["calibration"] = learn.to_dict() if learn else None
+        ships_with = bridges.SHIPPED.get((self._settings.image.name, self._settings.text.name), "")
+        bridge = ships_with if learned.bridge is not None else ""
+        meaning = calibration.of_collection(learned.held, learned.encoders, bridge)
+        values["calibration"] = None if meaning is None else meaning.to_dict()
         values["images_fitted"] = learned.encoders["image"].count if "image" in learned.encoders else 0
         state = replace(state, **{**values, **others})  # type: ignore[arg-type]
         return replace(state, checksums=training.file_checksums(self._folder, state))

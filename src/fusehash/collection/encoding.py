@@ -37,8 +37,8 @@ QUERY_CONTENTS = 500  # contents per SQL query
 FEATURES = sqlite.FileKind(
     name=lambda path: f"The feature cache {path}",
     application_id=0x46484645,  # "FHFE"
-    format=2,
-    older=(1,),
+    format=3,  # rows may be compressed
+    older=(1, 2),
     schema=(
         "CREATE TABLE feature (number INTEGER PRIMARY KEY, encoder TEXT NOT NULL, content BLOB NOT NULL, row BLOB, "
         "checksum INTEGER)",
@@ -148,8 +148,9 @@ class FeatureCache:
             rows = self._rows(encoder, {content for content in contents if content is not None})
         for i, content in enumerate(contents):
             blob = None if content is None else rows.get(content)
-            if blob is not None and len(blob) in (2 * width, 4 * width):
-                matrix[i] = np.frombuffer(blob, "<f2" if len(blob) == 2 * width else "<f4")
+            row = None if blob is None else _unpacked(blob, width)
+            if row is not None:
+                matrix[i] = row
         return matrix
 
     def keep_only(self, encoders: set[str]) -> None:
@@ -211,7 +212,7 @@ class FeatureCache:
         if version == FEATURES.format:
             return
         with features.writing() as database:
-            if (version,) == database.execute("PRAGMA user_version").fetchone():  # no other process was faster
+            if version == 1 and database.execute("PRAGMA user_version").fetchone() == (1,):  # no process was faster
                 database.execute("ALTER TABLE feature ADD COLUMN checksum INTEGER")
                 for (number,) in database.execute("SELECT number FROM feature").fetchall():
                     query = "SELECT encoder, content, row FROM feature WHERE number = ?"
@@ -235,12 +236,25 @@ class FeatureCache:
 
 
 def _packed(row: Floats32) -> bytes | None:
-    """Features in half precision, or in single precision if they are too large or too small for that."""
+    """Features in half precision, compressed, or in single precision if they are too large or too small for that."""
     if not np.isfinite(row).all():
         return None
     largest = float(np.abs(row).max(initial=0.0))
-    fits = largest == 0.0 or SMALLEST_HALF < largest < LARGEST_HALF
-    return np.ascontiguousarray(row, "<f2" if fits else "<f4").tobytes()
+    if not (largest == 0.0 or SMALLEST_HALF < largest < LARGEST_HALF):
+        return np.ascontiguousarray(row, "<f4").tobytes()
+    half = np.ascontiguousarray(row, "<f2").tobytes()
+    packed = zlib.compress(half)  # shorter if many features are 0
+    return packed if len(packed) < len(half) else half
+
+
+def _unpacked(blob: bytes, width: int) -> Floats32 | None:
+    """The features that `_packed` packed; None if they have another width."""
+    if len(blob) < 2 * width:
+        with contextlib.suppress(zlib.error):
+            unpacker = zlib.decompressobj()
+            blob = unpacker.decompress(blob, 2 * width + 1)
+    kind = {2 * width: "<f2", 4 * width: "<f4"}.get(len(blob))
+    return None if kind is None else np.frombuffer(blob, kind).astype(np.float32)
 
 
 def _feature_checksum(encoder: str, content: bytes, row: bytes | None) -> int:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -46,7 +47,7 @@ def load_model(folder: Path, name: str, checksum: int | None = None) -> CrossMod
 
     path = model_file(folder, name)
     check_file(path, checksum)
-    return hashers.load(path)
+    return _with_anchors_as(hashers.load(path), np.float32)
 
 
 def bridge_file(folder: Path, name: str) -> Path:
@@ -154,13 +155,35 @@ def train(
     path = model_file(folder, name)
     if path.exists() and not path.is_symlink():
         with contextlib.suppress(FusehashError):  # a damaged file is made again
-            return name, hashers.load(path)
+            return name, load_model(folder, name)
     progress(0, 1, "learning codes")
     params = {"n_bits": settings.n_bits, "random_state": settings.random_state, "callback": progress}
     model = hashers.make("fusehash", missing="allow", **params).fit(usable)
     model.set_params(callback=None)
-    model.save(path)
-    return name, model
+    _with_anchors_as(model, np.float16).save(path)
+    return name, load_model(folder, name)
+
+
+def _with_anchors_as(model: CrossModalHasher, dtype: type[np.floating[Any]]) -> CrossModalHasher:
+    """A model with its anchors in another precision: they are rows of features, and most of its file."""
+    fitted: Any = getattr(model, "fitted_", None)
+    if fitted is None or not hasattr(fitted, "maps"):
+        return model
+    changed = copy(model)
+    maps = {view: replace(each, anchors=_as(each.anchors, dtype)) for view, each in fitted.maps.items()}
+    graph = fitted.graph
+    if graph is not None:
+        graph = replace(graph, anchors={view: _as(each, dtype) for view, each in graph.anchors.items()})
+    changed.fitted_ = replace(fitted, maps=maps, graph=graph)
+    return changed
+
+
+def _as(anchors: Any, dtype: type[np.floating[Any]]) -> Any:
+    """Dense anchors in another precision; as they are if half precision cannot hold them."""
+    if not isinstance(anchors, np.ndarray) or anchors.dtype not in (np.float32, np.float16):
+        return anchors
+    largest = float(np.nanmax(np.abs(anchors), initial=0.0))
+    return anchors.astype(dtype) if dtype is np.float32 or 1e-2 < largest < 6e4 else anchors
 
 
 def encode(model: CrossModalHasher, views: Views) -> list[bytes | None]:

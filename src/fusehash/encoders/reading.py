@@ -34,7 +34,7 @@ LIKE_WEBP = ("WEBP", "AVIF", "HEIF")
 STRIP_PIXELS = 1 << 20
 MAX_SCANS = 100  # of a JPEG file, as in libtiff; each takes a pass over all pixels, and 50 bytes of the file
 ORIENTATION = 0x0112  # EXIF tag
-THUMBNAIL_QUALITY = 70  # of WebP, half the bytes of a JPEG that looks the same
+THUMBNAIL_QUALITY = 60  # of WebP, less than half the bytes of a JPEG that looks the same
 _MARKER = re.compile(rb"\xff+([\x02-\xcf\xd8-\xfe])")  # of JPEG segments; not stuffed bytes, not restarts
 
 
@@ -115,7 +115,7 @@ def thumbnail(image: Image, side: int = 256) -> bytes:
     small.thumbnail((side, side))
     small.info.clear()
     buffer = BytesIO()
-    small.save(buffer, "WEBP", quality=THUMBNAIL_QUALITY, method=2)
+    small.save(buffer, "WEBP", quality=THUMBNAIL_QUALITY, method=4)
     return buffer.getvalue()
 
 

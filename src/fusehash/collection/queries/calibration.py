@@ -19,6 +19,9 @@ who describes its picture uses the word. With the chance c of the picture, it is
 where `unnamed` is measured by hiding one part of a caption of several. So a picture without a caption that fits well
 comes before one that fits badly although its caption has the word. The confidence of a result is the mean of these
 chances over the words of the query, and 1 if its caption has exactly these words.
+
+A collection with too few captions to hold some out has the weights that ship with its bridge, if there are any. They
+are of s and z alone and were learned on other photos (benchmarks/make_bridge.py).
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ from numpy.typing import NDArray
 
 from fusehash import bits
 from fusehash.bits import Codes
+from fusehash.collection import bridge as bridges
 from fusehash.collection import training
 from fusehash.collection.encoding import Encoders, Floats32, order_of
 from fusehash.collection.queries.neighbors import Neighbors
@@ -51,6 +55,7 @@ NEIGHBORS_COUNT = 5.0  # captions that all neighbors together count as
 NAMED = 0.35  # measured by benchmarks/second_caption.py
 UNNAMED = 0.3  # if no caption has several parts; measured on photos, see docs/collections.md
 MIN_UNNAMED_RESULTS = 200  # with fewer, the measured value would be noise
+NO_WORDS = Words.read([])
 _PARTS = re.compile(r"[;\n.]+")
 
 
@@ -65,7 +70,7 @@ class Calibration:
     unnamed : float
         How the chance of a word changes if a caption lacks it.
     pairs : int
-        Pairs that were held out.
+        Pairs that were held out; 0 if the calibration ships with a bridge.
     """
 
     weights: tuple[float, ...]
@@ -77,6 +82,8 @@ class Calibration:
 
         From its similarity to the query, and the share of its neighbors whose captions have each word.
         """
+        if not self.pairs:  # captions were not looked at
+            words, neighbors = NO_WORDS, np.full_like(neighbors, np.nan)
         z = standardized(fit, background)
         parts = zip(asked, neighbors, strict=True)
         variables = np.stack([np.stack(_variables(words, word, fit, z, near), axis=1) for word, near in parts])
@@ -123,6 +130,18 @@ def standardized(values: Floats, background: Floats) -> Floats:
 def has_word(words: Words, asked: Sequence[str], ids: Ids) -> NDArray[np.bool_]:
     """Which of some texts (columns) have each word (rows), or a form of it."""
     return np.array([np.isin(ids, words.having(word)) for word in asked], bool).reshape(len(asked), len(ids))
+
+
+def of_collection(held: training.HeldOutPairs | None, encoders: Encoders, bridge: str) -> Calibration | None:
+    """What scores mean: learned from pairs that were held out, else what ships with a bridge, else None."""
+    learned = None if held is None else learn(held, encoders)
+    return shipped(bridge) if learned is None and bridge else learned
+
+
+def shipped(bridge: str) -> Calibration:
+    """The calibration that ships with a bridge of the package, by the name of its file."""
+    with bridges.BRIDGE_FILE.reading(bridges.shipped_file(bridge)) as (_, content):
+        return Calibration(tuple(map(float, content["confidence"])), UNNAMED, pairs=0)
 
 
 def learn(held: training.HeldOutPairs, encoders: Encoders) -> Calibration | None:
