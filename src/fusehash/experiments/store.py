@@ -47,7 +47,7 @@ FORMAT_1_AGSFH: dict[str, Any] = {
     "spectral_power": "auto", "spectrum_rows": 50000, "tol": 1e-05, "view_weights": "auto",
 }  # fmt: skip
 # Settings that came later, with what they were before: a run with that value has the key that it had.
-ADDED_SETTINGS: dict[str, dict[str, Any]] = {"fusehash": {"target": "pairs"}}
+ADDED_SETTINGS: dict[str, dict[str, Any]] = {"fusehash": {"target": "pairs", "hash_functions": "auto"}}
 
 
 @dataclass(frozen=True)
