@@ -15,6 +15,7 @@ from fusehash.errors import DataError
 from fusehash.numerics.arrays import Array, cast, is_foreign, namespace, zeros
 
 Codes = NDArray[np.uint8]
+_FEWEST_TO_COMPARE = 100  # codes whose pattern says something
 _REVERSED = np.packbits(np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1), axis=1, bitorder="little")[:, 0]
 
 
@@ -78,6 +79,36 @@ def byte_signs() -> NDArray[np.int8]:
 def other_order(codes: Codes) -> Codes:
     """The same codes with the bits of each byte from high to low, as `np.packbits` orders them by default; and back."""
     return _REVERSED[codes]
+
+
+def looks_reversed(codes: Codes, like: Codes, sample: int = 20_000) -> bool:
+    """Whether codes resemble others only if the bits of every byte are reversed.
+
+    Compares how often each bit is 1, and how often two bits of a code agree. Codes of the same model have the same
+    pattern; if both patterns are flat there is nothing to tell, and the answer is False, as it is for fewer than 100.
+
+    Parameters
+    ----------
+    codes, like : uint8 arrays, shapes (n, bytes) and (m, bytes)
+        Codes in question, and codes in the right order.
+    sample : int, default 20000
+        How many of either are looked at.
+    """
+    if min(len(codes), len(like)) < _FEWEST_TO_COMPARE or codes.shape[1] != like.shape[1]:
+        return False
+    codes, like = (X[np.linspace(0, len(X) - 1, min(len(X), sample)).astype(np.int64)] for X in (codes, like))
+    expected, straight, reversed_ = _pattern(like), _pattern(codes), _pattern(other_order(codes))
+    # What two samples of the same codes differ by: entries scatter by 1 / sqrt(n).
+    noise = expected.size * (1 / len(codes) + 1 / len(like))
+    far, near = float(np.sum((straight - expected) ** 2)), float(np.sum((reversed_ - expected) ** 2))
+    return far > 2 * near and far > 3 * noise
+
+
+def _pattern(codes: Codes) -> NDArray[np.float32]:
+    """The mean of every bit, and the mean product of bits of one code, as signs; at most 128 bits are looked at."""
+    signs = unpack(codes[:, :16], min(128, 8 * codes.shape[1])).astype(np.float32)
+    products = signs.T @ signs / len(signs)
+    return np.concatenate([signs.mean(axis=0), products[np.triu_indices(len(products), 1)]])
 
 
 def ones_per_bit(codes: Codes) -> NDArray[np.int64]:

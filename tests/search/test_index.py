@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import tracemalloc
+import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import fusehash as fh
-from fusehash.errors import DataError, ParameterError
+from fusehash.errors import DataError, FusehashWarning, ParameterError
 from fusehash.search import HammingIndex
 
 
@@ -207,6 +209,32 @@ def test_large_k_takes_memory_for_k_and_not_for_k_times_bits() -> None:
     finally:
         tracemalloc.stop()
     assert peak < 4 * k * 12 * 4  # four results of int32 and int64, a few times over; k x bits would be 2.6 GB
+
+
+def test_codes_in_the_other_bit_order_are_reported_once_there_is_something_to_compare(tmp_path: Path) -> None:
+    rng = np.random.default_rng(7)
+    share = rng.uniform(0.3, 0.7, 64)
+
+    def bits_of(n: int) -> np.ndarray:
+        return rng.random((n, 64)) < share
+
+    with HammingIndex.open(tmp_path / "codes.db", 64, warm=False) as index, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        index.add(np.packbits(bits_of(99), axis=1))  # too few to tell
+        index.add(np.packbits(bits_of(400), axis=1, bitorder="little"))
+        index.remove(np.arange(99))
+        for _ in range(20):  # other samples of the right order are never reported
+            index.add(np.packbits(bits_of(int(rng.integers(100, 600))), axis=1, bitorder="little"))
+        index.add(rng.integers(0, 256, (500, 8), dtype=np.uint8))
+        index.add(np.repeat(rng.integers(0, 256, (3, 8), dtype=np.uint8), 60, axis=0))  # a few codes many times
+        before = len(index)
+        with pytest.raises(FusehashWarning, match="look bit-reversed"):
+            index.add(np.packbits(bits_of(400), axis=1))
+        assert len(index) == before  # whoever turns warnings into errors has lost nothing
+        warnings.simplefilter("always")
+        with pytest.warns(FusehashWarning, match="lowest bit of a byte"):
+            index.add(np.packbits(bits_of(400), axis=1))
+        assert len(index) == before + 400
 
 
 def test_importing_fusehash_loads_no_numba() -> None:

@@ -250,13 +250,9 @@ def import_(
     from fusehash.search import HammingIndex
     from fusehash.search.exchange import import_codes
 
-    exists, like = path.exists(), None
-    if exists:
-        with path.open() as index:
-            like = next((codes for _, codes in index.blocks(20_000)), None)
-    ids, codes = import_codes(source, format, bit_order=bit_order, like=like)
+    ids, codes = import_codes(source, format, bit_order=bit_order)
     n_bits = None
-    if not exists:
+    if not path.exists():
         n_bits = codes.shape[1] * 8
         path.check_creatable()
         HammingIndex(n_bits).add(codes, ids)  # raises before a file is created

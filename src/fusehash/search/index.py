@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fusehash.bits import Codes, check_codes
-from fusehash.errors import DataError, ParameterError
+from fusehash.bits import Codes, check_codes, looks_reversed
+from fusehash.errors import DataError, ParameterError, warn
 from fusehash.parameters import choice, flag, integer, multiple_of, optional, real
 from fusehash.search import engines
 from fusehash.search.engines.scan import warm_up
@@ -31,6 +31,7 @@ logger = logging.getLogger(__name__)
 _N_BITS, _K, _THREADS = multiple_of(8), integer(1), optional(integer(1))
 _RADIUS, _SCORE, _ESTIMATE = integer(0), real(0), real(-np.inf)
 _FLAG = flag()
+_LOOKED_AT = 2000  # codes of the index and new ones, to see whether bits are reversed
 _VECTORS, _DIM, _CANDIDATES = optional(choice(*KINDS)), integer(1, MAX_DIM), optional(integer(1))
 _warming: list[threading.Thread] = []
 _ADDRESSES = f"an address that begins with one of {', '.join(server.SCHEMES)} and ://"
@@ -293,6 +294,9 @@ class HammingIndex:
     ) -> Ids:
         """Add codes.
 
+        Warns if they resemble the codes in the index only with the bits of every byte reversed, as NumPy packs them by
+        default. That can be said of 100 codes or more, next to 100 or more, whose bits are not all alike.
+
         Parameters
         ----------
         codes : uint8 array-like, shape (n, n_bits / 8)
@@ -321,6 +325,7 @@ class HammingIndex:
             check_different(new)
         if not len(packed):
             return NO_IDS.copy()
+        self._warn_if_reversed(packed[:, : self.n_bits // 8])
         return self._store.add(new, packed) if kept is None else self._local("vectors").add(new, packed, kept)
 
     def remove(self, ids: ArrayLike) -> int:
@@ -573,6 +578,13 @@ class HammingIndex:
         if not self._local("factors").has_factors:
             raise DataError("The index must keep factors for this; create it with factors=True. It has none.")
         return np.hstack([codes, encoded(factors, len(codes))])
+
+    def _warn_if_reversed(self, codes: Codes) -> None:
+        if isinstance(self._store, MemoryStore) and looks_reversed(codes, self._store.rows().codes, _LOOKED_AT):
+            warn(
+                "The new codes look bit-reversed: with the bits of every byte in the other order they resemble the "
+                "codes in the index, as they are they do not. The first bit belongs into the lowest bit of a byte."
+            )
 
     def _checked_queries(self, queries: ArrayLike) -> Codes | Projections:
         """Codes, or real numbers as projections."""

@@ -7,7 +7,8 @@ otherwise, and converted when they are read. Formats that can say which order th
 
 from __future__ import annotations
 
-from fusehash.search.exchange.codes import ORDERS, looks_reversed
+from fusehash.bits import looks_reversed
+from fusehash.search.exchange.codes import ORDERS
 from fusehash.search.exchange.formats import FORMATS, export_codes, format_of, import_codes
 
 __all__ = ["FORMATS", "ORDERS", "export_codes", "format_of", "import_codes", "looks_reversed"]

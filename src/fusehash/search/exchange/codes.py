@@ -1,4 +1,4 @@
-"""What all formats share: what is written and read, the order of bits, and whether codes look reversed."""
+"""What all formats share: what is written and read, and the order of bits."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fusehash.bits import Codes, other_order, unpack
+from fusehash.bits import Codes, other_order
 from fusehash.errors import DataError
 from fusehash.search.rows import Ids
 
 ORDERS = ("big", "little")
-_SAMPLE = 20_000  # codes whose bits are compared
 
 
 @dataclass(frozen=True)
@@ -76,38 +74,6 @@ def check_unsigned(ids: Ids, what: str) -> None:
     """Some libraries know no negative ids."""
     if len(ids) and ids.min() < 0:
         raise DataError(f"{what} has no ids below 0. Got {ids.min()}; export to another format.")
-
-
-def looks_reversed(codes: Codes, like: Codes) -> bool:
-    """Whether codes resemble others only if the bits of every byte are reversed.
-
-    Compares how often each bit is 1, and how often two bits of a code agree. Codes of the same model have the same
-    pattern; if both patterns are flat there is nothing to tell, and the answer is False.
-
-    Parameters
-    ----------
-    codes, like : uint8 arrays, shapes (n, bytes) and (m, bytes)
-        Codes in question, and codes in the right order.
-    """
-    if min(len(codes), len(like)) < 100 or codes.shape[1] != like.shape[1]:
-        return False
-    expected, straight, reversed_ = _pattern(like), _pattern(codes), _pattern(other_order(codes[_some(codes)]))
-    # What two samples of the same codes differ by: entries scatter by 1 / sqrt(n).
-    noise = expected.size * (1 / min(len(codes), _SAMPLE) + 1 / min(len(like), _SAMPLE))
-    far, near = float(np.sum((straight - expected) ** 2)), float(np.sum((reversed_ - expected) ** 2))
-    return far > 2 * near and far > 3 * noise
-
-
-def _some(codes: Codes) -> NDArray[np.int64]:
-    return np.linspace(0, len(codes) - 1, min(len(codes), _SAMPLE)).astype(np.int64)
-
-
-def _pattern(codes: Codes) -> NDArray[np.float32]:
-    """The mean of every bit, and the mean product of bits of one code, as signs; at most 128 bits are looked at."""
-    chosen = codes[_some(codes)][:, :16]
-    signs = unpack(chosen, chosen.shape[1] * 8).astype(np.float32)
-    products = signs.T @ signs / len(signs)
-    return np.concatenate([signs.mean(axis=0), products[np.triu_indices(len(products), 1)]])
 
 
 def unreadable(path: Path, what: str, error: Exception) -> DataError:

@@ -7,10 +7,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fusehash.bits import Codes, check_codes
+from fusehash.bits import Codes, check_codes, looks_reversed
 from fusehash.errors import FusehashError, ParameterError, warn
 from fusehash.files import replacing
-from fusehash.search.exchange.codes import ORDERS, CodesFormat, Export, looks_reversed, reordered, unreadable
+from fusehash.search.exchange.codes import ORDERS, CodesFormat, Export, reordered, unreadable
 from fusehash.search.rows import Ids, check_different, check_ids
 
 if TYPE_CHECKING:
