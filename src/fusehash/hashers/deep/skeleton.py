@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from copy import copy
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -69,7 +70,7 @@ class DeepHasher(CrossModalHasher):
         from fusehash.hashers.deep.training import Training
 
         means = checked_means(views)
-        self.means_ = {name: mean if self.center else np.zeros_like(mean) for name, mean in means.items()}
+        self.means_ = {name: m if self._is_centered(name, views) else np.zeros_like(m) for name, m in means.items()}
         rows: Any = slice(None)
         if hasattr(self, "max_rows"):
             rows = self._sample_rows(views.n_rows, self.max_rows)
@@ -79,6 +80,9 @@ class DeepHasher(CrossModalHasher):
             self.heads_ = {name: head.arrays() for name, head in zip(views.names, heads, strict=True)}
             self.objective_ = np.array(training.losses)
         self.codes_ = self._codes_of(views) if self._gpu is None else self._codes_there(views, self._gpu)
+
+    def _is_centered(self, view: str, views: PairedViews) -> bool:
+        return self.center
 
     @abstractmethod
     def _learn(self, training: Training, labels: Any) -> tuple[Head, Head]:
@@ -102,10 +106,14 @@ class DeepHasher(CrossModalHasher):
         for content, n_bytes in self._contents(views).items():
             check_memory(type(self).__name__, content, n_bytes, self._gpu)
 
+    def _widths(self, views: PairedViews) -> list[int]:
+        """How many inputs the linear layers of each head have."""
+        return list(views.n_features.values())
+
     def _contents(self, views: PairedViews) -> dict[str, int]:
         """What training holds at once, and its bytes."""
         n_weights = 0
-        for width, layers in zip(views.n_features.values(), self._layers(), strict=False):
+        for width, layers in zip(self._widths(views), self._layers(), strict=False):
             widths = [width, *layers, self.n_bits]
             n_weights += sum(a * b for a, b in pairwise(widths))
         n = min(views.n_rows, getattr(self, "max_rows", views.n_rows))
@@ -121,11 +129,7 @@ class DeepHasher(CrossModalHasher):
         return unit_rows(block - to_device_of(self.means_[view], block))
 
     def _project_block(self, block: Array, view: str) -> Array:
-        X = self._prepare(block, view)
-        layers = self._double(view)
-        for i in range(0, len(layers), 2):
-            X = (X.clip(0.0) if i else X) @ layers[i] + layers[i + 1]
-        return X
+        return through_layers(self._prepare(block, view), self._double(view))
 
     def _codes_there(self, views: PairedViews, device: str) -> bits.Codes:
         """Codes of training pairs as `_codes_of` has them, in double precision on a device."""
@@ -155,6 +159,13 @@ class DeepHasher(CrossModalHasher):
         state = super().__getstate__()
         state.pop("_doubles", None)
         return state
+
+
+def through_layers(X: Array, layers: Sequence[Array]) -> Array:
+    """X W_1 + b_1, then for every further layer relu(X) W + b."""
+    for i in range(0, len(layers), 2):
+        X = (X.clip(0.0) if i else X) @ layers[i] + layers[i + 1]
+    return X
 
 
 def _is_share(value: Any) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from fusehash.errors import DataError
+from fusehash.hashers.deep.pixels import Shape, convolution_widths, convolved, flat_width
 from fusehash.numerics.arrays import host, is_foreign
 from fusehash.parameters import Progress, rng_for
 from fusehash.views import Floats, PairedViews
@@ -19,6 +20,7 @@ Optimizer: TypeAlias = Any  # torch.optim.Optimizer
 Rows: TypeAlias = np.ndarray[Any, np.dtype[np.intp]]
 SAMPLE_ROWS = 1000  # rows over which outputs start with mean zero
 KEEP_BYTES = 2**29  # prepared rows up to this size stay in memory between batches
+RELU_GAIN = 6.0**0.5  # keeps the size of activations over layers with ReLU
 KEEP_SHARE = 0.5  # of the free memory of a GPU may be taken by prepared rows
 
 
@@ -122,16 +124,21 @@ class Training:
         n_bits: int,
         dropout: float = 0.0,
         output_std: float | None = None,
+        image_shape: Shape | None = None,
     ) -> tuple[Head, Head]:
         """A new head for the image and one for the text, whose outputs have mean zero over a sample of the rows.
+
+        With `image_shape` the image is rows of pixels, and its head has convolutions first.
 
         Deep features are far from the origin, so that random outputs are nearly the same for all rows; without the
         shift, some seeds stay for dozens of epochs where all rows have one code.
         """
-        image, text = (
-            Head(self, f"{name} head", [self.views.n_features[name], *widths, n_bits], dropout)
-            for name, widths in zip((self.image, self.text), layers, strict=True)
-        )
+        n_features = self.views.n_features
+        text = Head(self, f"{self.text} head", [n_features[self.text], *layers[1], n_bits], dropout)
+        if image_shape is None:
+            image = Head(self, f"{self.image} head", [n_features[self.image], *layers[0], n_bits], dropout)
+        else:
+            image = PixelHead(self, f"{self.image} head", image_shape, [*layers[0], n_bits])
         if output_std is not None:
             text.weights[-2].data = output_std * self.normal(*text.weights[-2].shape)
         sample = np.sort(rng_for(self._seed, "sample").permutation(self.n_rows)[:SAMPLE_ROWS])
@@ -148,9 +155,9 @@ class Training:
         )
         return image, text
 
-    def linear(self, name: str, n_inputs: int, n_outputs: int) -> tuple[Tensor, Tensor]:
+    def linear(self, name: str, n_inputs: int, n_outputs: int, gain: float = 1.0) -> tuple[Tensor, Tensor]:
         """Weights and biases of a linear layer, from the uniform distribution that PyTorch starts with."""
-        bound = n_inputs**-0.5
+        bound = gain * n_inputs**-0.5
         rng = rng_for(self._seed, name)
         W = self.tensor(rng.uniform(-bound, bound, (n_inputs, n_outputs)))
         b = self.tensor(rng.uniform(-bound, bound, n_outputs))
@@ -274,3 +281,23 @@ class Head:
         stored: list[Any] = [np.array(host(weight), dtype=np.float32) for weight in self.weights]
         stored[0] *= np.float32(self._scale)
         return stored
+
+
+class PixelHead(Head):
+    """Convolutions with ReLU, then linear layers: a head on rows of pixels."""
+
+    def __init__(self, training: Training, name: str, shape: Shape, widths: Sequence[int]) -> None:
+        self._shape = shape
+        kernels: list[Tensor] = []
+        for i, (n_inputs, n_outputs) in enumerate(convolution_widths(shape)):
+            kernels += training.linear(f"{name} convolution {i}", n_inputs, n_outputs, RELU_GAIN)
+        super().__init__(training, name, [flat_width(shape), *widths])
+        self._n_kernels, self._scale = len(kernels), float(np.prod(shape)) ** 0.5
+        self.weights = [*kernels, *self.weights]
+
+    def __call__(self, X: Tensor, *, learning: bool = True) -> Tensor:
+        X = convolved(self._scale * X, self.weights[: self._n_kernels], self._shape)
+        for i in range(self._n_kernels, len(self.weights), 2):
+            X = torch.relu(X) if i > self._n_kernels else X
+            X = torch.addmm(self.weights[i + 1], X, self.weights[i])
+        return X
