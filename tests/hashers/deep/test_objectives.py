@@ -7,7 +7,7 @@ from math import exp, log
 import numpy as np
 import pytest
 
-from fusehash.hashers.deep import cirh, dcmh, ddcmh, dgcpn, djsrh, jdsh, ucch
+from fusehash.hashers.deep import cirh, dbrc, dcmh, ddcmh, dgcpn, djsrh, jdsh, ucch
 from fusehash.hashers.deep.similarities import unit
 
 RNG = np.random.default_rng(0)
@@ -71,6 +71,11 @@ def test_jdsh():
     assert np.allclose(jdsh.sharpened(S, at, 0.1, 0.2), table(moved))
     assert (at.left > S).any()
     assert (at.right < S).any()
+    expected = 2 * squared(lambda i, j: cos(B_I[i], B_T[j]) - S[i, j])
+    expected += 0.1 * squared(lambda i, j: cos(B_I[i], B_I[j]) - S[i, j])
+    expected += 0.1 * squared(lambda i, j: cos(B_T[i], B_T[j]) - S[i, j])
+    expected -= np.mean([cos(B_I[i], B_T[i]) for i in range(N)])
+    assert np.isclose(jdsh.preserving_loss(B_I, B_T, S), expected)
 
 
 def test_the_thresholds_of_jdsh_are_those_of_known_distributions():
@@ -120,6 +125,30 @@ def test_cirh():
         order = sorted(range(N), key=lambda j: -S[i, j])
         assert order[0] == i
         assert np.allclose(row, 0.7 * F_I[i] + 0.2 * F_I[order[2]] + 0.1 * F_I[order[3]])
+
+
+def test_the_losses_of_cirh():
+    S, B, H = RNG.random((N, N)), np.sign(B_I + B_T), np.tanh(B_I * B_T)
+    R_I, R_T = F_I + RNG.standard_normal(F_I.shape), F_T + RNG.standard_normal(F_T.shape)
+    expected = sum(squared(lambda i, j, Z=Z: cos(Z[i], Z[j]) - S[i, j]) for Z in (B_I, B_T, H))
+    expected += 10 * (np.mean((R_I - F_I) ** 2) + np.mean((R_T - F_T) ** 2)) + np.mean((H - np.sign(H)) ** 2)
+    assert np.isclose(cirh.graph_loss((B_I, B_T, H), (R_I, R_T), (F_I, F_T), S), expected)
+    follow = sum(
+        squared(lambda i, j, X=X, Y=Y: cos(X[i], Y[j]) - S[i, j]) for X, Y in ((B_I, B_T), (B_I, B_I), (B_T, B_T))
+    )
+    fitting = np.mean((B_I - B) ** 2) + np.mean((B_T - B) ** 2) + np.mean((B_I - B_T) ** 2)
+    assert np.isclose(cirh.heads_loss(B_I, B_T, B, S, 0.3), fitting + 0.3 * follow)
+
+
+def test_the_loss_of_dbrc():
+    W_I, W_T, s = RNG.standard_normal((6, 7)), RNG.standard_normal((6, 4)), RNG.uniform(0.5, 2.0, 6)
+    expected = 0.1 * np.mean([1 / value**2 for value in s])
+    for z in (B_I + B_T, B_I, B_T):
+        for i in range(N):
+            h = [np.tanh(s[k] * z[i, k]) for k in range(6)]
+            expected += (sum((h @ W_I - F_I[i]) ** 2) + sum((h @ W_T - F_T[i]) ** 2)) / N
+    decoders = (lambda h: h @ W_I, lambda h: h @ W_T)
+    assert np.isclose(dbrc.joint_loss((B_I + B_T, B_I, B_T), s, decoders, (F_I, F_T), 0.1), expected)
 
 
 def test_the_likelihood_of_dcmh_and_its_gradient():

@@ -11,7 +11,7 @@ import pytest
 import fusehash as fh
 from fusehash import datasets, hashers, streams
 from fusehash.errors import DataError, MissingPackageError, ParameterError
-from fusehash.hashers.deep import cirh, dcmh, dgcpn, djsrh, ucch
+from fusehash.hashers.deep import cirh, dbrc, dcmh, ddcmh, dgcpn, djsrh, jdsh, ucch
 from fusehash.numerics import memory
 from fusehash.views import PairedViews
 from untuned import DEEP
@@ -35,6 +35,13 @@ def fit(name, views=VIEWS, **params):
     return build(name, **params).fit(views, LABELS)
 
 
+def drawn_for(x):
+    """Each of four rows and two that are drawn, for the memories that it is contrasted with."""
+    import torch
+
+    return torch.arange(4, device=x.device), torch.tensor([[1, 2], [0, 3], [3, 3], [2, 0]])
+
+
 # -- gradients -------------------------------------------------------------------------------------------------------
 
 
@@ -45,9 +52,21 @@ def fit(name, views=VIEWS, **params):
         lambda x, y, S: djsrh.aligned_loss(x, y, S, S, S, 1.5),
         dgcpn.coherence_loss,
         lambda x, y, S: ucch.ranking_loss(x @ y.T, 0.2, 0.1),
+        lambda x, y, S: build("ucch")._contrast(S[:, :1] * S - 0.5, *drawn_for(x), x[:, :4], y[:, :4]),
+        lambda x, y, S: build("ucch")._contrast_in_batch(x, y),
         lambda x, y, S: dcmh.likelihood(x, y, (S > 0.5).double())[1],
+        jdsh.preserving_loss,
+        lambda x, y, S: cirh.graph_loss((x, y, x * y), (x, y), (S[:, :1], S[:, 1:2]), S),
+        lambda x, y, S: cirh.heads_loss(x, y, (S[:, :1] - 0.5).sign(), S, 0.3),
+        lambda x, y, S: dbrc.joint_loss(
+            (x, y), (y * y).sum(0) + 1.0, (lambda h: h**2, lambda h: 2 * h), (x, S[:, :1]), 0.1
+        ),
+        lambda x, y, S: ddcmh.cross_entropy(x * y, S[:, :1]),
     ],
-    ids=["djsrh", "dsah", "dgcpn", "ucch", "dcmh"],
+    ids=[
+        *("djsrh", "dsah", "dgcpn", "ucch ranking", "ucch", "ucch first epoch", "dcmh", "jdsh", "cirh graph"),
+        *("cirh heads", "dbrc", "ddcmh"),
+    ],
 )
 def test_gradients_agree_with_finite_differences(torch, loss):
     generator = torch.Generator().manual_seed(0)
@@ -62,6 +81,25 @@ def test_the_closed_gradient_of_dcmh_is_the_one_of_pytorch(torch):
     closed, value = dcmh.likelihood(F, G, S)
     value.backward()
     assert torch.allclose(closed, F.grad)
+
+
+def test_gradients_of_the_graph_network_of_cirh_agree_with_finite_differences(torch):
+    from fusehash.hashers.deep.training import Training
+
+    with Training(VIEWS, lambda X, _: X, 0, None, lambda *_: None) as training:
+        network = cirh.GraphNetwork(training, 3, 4)
+        x, y = (X.double() for X in training.pair(np.arange(6)))
+    S = torch.rand(6, 6, dtype=torch.double, generator=torch.Generator().manual_seed(0))
+    for name, layer in network._layers.items():
+        network._layers[name] = tuple(weight.detach().double().requires_grad_() for weight in layer)
+
+    def loss(*weights):
+        parts = iter(weights)
+        network._layers = {name: tuple(next(parts) for _ in layer) for name, layer in network._layers.items()}
+        H_I, H_T, H, *rebuilt = network(x, y, S)
+        return cirh.graph_loss((H_I, H_T, H), tuple(rebuilt), (x, y), S)
+
+    assert torch.autograd.gradcheck(loss, tuple(network.weights), fast_mode=True)
 
 
 def test_a_step_of_dcmh_is_its_formula(torch):
@@ -120,6 +158,10 @@ def test_decoders_that_see_signs_cannot_change_a_code(torch):
     assert np.array_equal(released.codes_, plain.codes_)
     assert np.array_equal(released.heads_["image"][0], plain.heads_["image"][0])
     assert not np.array_equal(fit("djsrh", alignment=True, decoders=True).heads_["image"][0], plain.heads_["image"][0])
+
+
+def test_as_released_changes_nothing_of_plain_djsrh(torch):
+    assert np.array_equal(fit("djsrh", as_released=True).heads_["image"][0], fit("djsrh").heads_["image"][0])
 
 
 @pytest.mark.parametrize("name", ["jdsh", "cirh"])

@@ -12,6 +12,7 @@ from fusehash.numerics.arrays import Array, namespace
 from fusehash.parameters import Progress, Rule, between, integer, real
 
 OWN, SECOND, THIRD = 0.7, 0.2, 0.1  # shares of a row and of its second and third neighbor
+REBUILDING = 10.0  # weight of rebuilt rows
 FEWEST_ROWS = 4  # of a batch: neighbors are counted from the end
 NORM_TINY = 1e-5
 
@@ -147,18 +148,15 @@ class CIRH(DeepHasher):
                 x, y = (with_neighbors(F, S) for F in (F_I, F_T))
                 H_I, H_T, H, rebuilt_x, rebuilt_y = network(x, y, S)
                 B[training.index(rows)] = H.detach().sign()
-                loss = 10.0 * (mse(rebuilt_x, x) + mse(rebuilt_y, y)) + mse(H, H.detach().sign())
-                training.step(loss + sum(mse(cosines(Z, Z), S) for Z in (H_I, H_T, H)), of_network)
+                training.step(graph_loss((H_I, H_T, H), (rebuilt_x, rebuilt_y), (x, y), S), of_network)
             start = 0
             for rows in training.batches(self.batch_size, drop_last=False):
                 (F_I, F_T), index = training.pair(rows), training.index(rows)
                 stored = np.arange(start, start + len(rows)) if self.as_released else rows
                 S_I, S_T = training.pair(stored)
                 S = self._similarity(S_I, S_T, floors[training.index(stored)])
-                f, g, start = image(F_I).tanh(), text(F_T).tanh(), start + len(rows)
-                follow = mse(cosines(f, g), S) + mse(cosines(f, f), S) + mse(cosines(g, g), S)
-                loss = mse(f, B[index]) + mse(g, B[index]) + mse(f, g) + self.beta * follow
-                training.step(loss, of_heads)
+                start += len(rows)
+                training.step(heads_loss(image(F_I).tanh(), text(F_T).tanh(), B[index], S, self.beta), of_heads)
         return heads
 
     def _cosines(self, F_I: Array, F_T: Array, G_I: Array, G_T: Array) -> Array:
@@ -176,6 +174,19 @@ class CIRH(DeepHasher):
     def _similarity(self, F_I: Array, F_T: Array, floors: Array) -> Array:
         """S of a batch."""
         return correlation(self._cosines(F_I, F_T, F_I, F_T), floors, self.own_weight)
+
+
+def graph_loss(codes: tuple[Array, ...], rebuilt: tuple[Array, ...], views: tuple[Array, ...], S: Array) -> Array:
+    """Loss 1: both views are rebuilt, cosines of H_I, H_T and H follow S, and H is near its signs."""
+    H = codes[-1]
+    rebuilding = sum(mse(R, X) for R, X in zip(rebuilt, views, strict=True))
+    return REBUILDING * rebuilding + sum(mse(cosines(Z, Z), S) for Z in codes) + mse(H, namespace(H).sign(H))
+
+
+def heads_loss(f: Array, g: Array, B: Array, S: Array, beta: float) -> Array:
+    """Loss 2: the heads regress on B, agree with each other, and their cosines follow S."""
+    follow = mse(cosines(f, g), S) + mse(cosines(f, f), S) + mse(cosines(g, g), S)
+    return mse(f, B) + mse(g, B) + mse(f, g) + beta * follow
 
 
 def correlation(C: Array, floors: Array, own: float) -> Array:

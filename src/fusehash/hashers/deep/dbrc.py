@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from fusehash.hashers.deep.skeleton import DeepHasher
-from fusehash.numerics.arrays import Array
+from fusehash.numerics.arrays import Array, namespace
 from fusehash.parameters import Progress, Rule, real
 from fusehash.views import Floats
 
@@ -105,12 +106,8 @@ class DBRC(DeepHasher):
             for rows in training.batches(self.batch_size, drop_last=False):
                 pair = training.pair(rows)
                 of_image, of_text = image(pair[0]), text(pair[1])
-                s = log_s.exp()
-                loss = self.penalty * (1.0 / s**2).mean()
-                for joint in (of_image + of_text - image.weights[-1], of_image, of_text):
-                    h = (s * joint).tanh()
-                    loss = loss + sum(rebuilding_error(D(h), X) for D, X in zip(decoders, pair, strict=True))
-                training.step(loss, optimizer)
+                joint = (of_image + of_text - image.weights[-1], of_image, of_text)
+                training.step(joint_loss(joint, log_s.exp(), decoders, pair, self.penalty), optimizer)
         for head in heads:
             head.scale_outputs(log_s.exp())
         return heads
@@ -118,6 +115,15 @@ class DBRC(DeepHasher):
     def _project_complete_block(self, blocks: dict[str, Floats]) -> Floats:
         first = next(iter(blocks))
         return sum(self._project_block(X, name) for name, X in blocks.items()) - self._double(first)[-1]
+
+
+def joint_loss(joint: Sequence[Array], s: Array, decoders: Sequence[Any], pair: Sequence[Array], penalty: float) -> Any:
+    """Both views rebuilt from the joint layer tanh(s z) of both, of the image and of the text, and lambda |1 / s|^2."""
+    loss = penalty * (1.0 / s**2).mean()
+    for z in joint:
+        h = namespace(z).tanh(s * z)
+        loss = loss + sum(rebuilding_error(D(h), X) for D, X in zip(decoders, pair, strict=True))
+    return loss
 
 
 def rebuilding_error(rebuilt: Array, X: Array) -> Array:

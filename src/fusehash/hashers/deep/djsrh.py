@@ -43,7 +43,8 @@ class DJSRH(DeepHasher):
     beta, eta, mu, intra_weight : float, default .6, .4, 1.5, .1
         Share of the image in S~, share of the second order, scale of S, and w.
     alignment, decoders, as_released : bool, default False
-        The terms of DSAH; with `as_released` its decoders see sgn(B), as in its code (see Notes).
+        The terms of DSAH; with `as_released` its decoders see sgn(B), as in its code (see Notes). Without `decoders` it
+        changes nothing: the released program of DJSRH computes what its paper says.
     center : bool, default False
         Subtract the training mean before rows are scaled to unit length.
     device : str, optional

@@ -147,10 +147,8 @@ class JDSH(DeepHasher):
             for rows in training.batches(self.batch_size):
                 F_I, F_T = self._features(training, rows)
                 S = self.mu * sharpened(self._similarity(F_I, F_T), thresholds, self.left_gain, self.right_gain)
-                B_I, B_T = unit((alpha * image(F_I)).tanh()), unit((alpha * text(F_T)).tanh())
-                within = WITHIN * (mse(B_I @ B_I.T, S) + mse(B_T @ B_T.T, S))
-                loss = within + 2.0 * mse(B_I @ B_T.T, S) - (B_I * B_T).sum(1).mean()
-                training.step(loss, optimizer)
+                B_I, B_T = (alpha * image(F_I)).tanh(), (alpha * text(F_T)).tanh()
+                training.step(preserving_loss(B_I, B_T, S), optimizer)
         return image, text
 
     def _features(self, training: Any, rows: Any) -> tuple[Array, Array]:
@@ -185,6 +183,13 @@ class Thresholds:
         below = float(np.sqrt(np.mean((entries[entries <= m] - m) ** 2)))
         above = float(np.mean(entries[entries >= m] - m))
         return cls(m - left_width * below, m + right_width * above, float(entries.min()), float(entries.max()))
+
+
+def preserving_loss(B_I: Array, B_T: Array, S: Array) -> Array:
+    """Cosines within and across the views follow S, and those of the pairs grow."""
+    X, Y = unit(B_I), unit(B_T)
+    within = WITHIN * (mse(X @ X.T, S) + mse(Y @ Y.T, S))
+    return within + 2.0 * mse(X @ Y.T, S) - (X * Y).sum(1).mean()
 
 
 def joint_similarity(F_I: Array, F_T: Array, image: float, text: float, joint: float) -> Array:
