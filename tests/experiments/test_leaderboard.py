@@ -115,6 +115,10 @@ def test_a_contributed_row_is_in_the_table(folder):
     assert "| MyNet | .2505 ± .008 |" in text
     assert "FuseHash" not in text
     assert "**Deep**" in page(entries(folder, labels=["MyNet"], group="deep"))
+    rewritten(folder, label="MyNet", method="my_package:MyNet")  # a class that is not installed here
+    assert "| MyNet | .2505 ± .008 |" in page(entries(folder, labels=["MyNet"], group="deep"))
+    rewritten(folder, label="MyNet", method="labelled-codes/MyNet")
+    assert "| MyNet (labels) | .2505 ± .008 |" in page(entries(folder, labels=["MyNet"], group="deep"))
 
 
 @pytest.mark.parametrize(

@@ -224,7 +224,8 @@ def _marks(method: str, group: str) -> tuple[str, ...]:
     """What the name of a method alone does not say."""
     known = hashers.info(method) if method in hashers.names() else None
     marks = ["reconstructed"] if known is not None and known.basis == "reconstructed from text" else []
-    return (*marks, *(["labels"] if group == "deep" and kind_of_method(method) == "supervised" else []))
+    learns = kind_of_method(method) == "supervised" if known is not None or label_of(method) else False
+    return (*marks, *(["labels"] if group == "deep" and learns else []))
 
 
 def page(path: Path) -> str:

@@ -237,7 +237,11 @@ def _options(spec: Spec, without: str = "") -> str:
 def _notes(spec: Spec) -> str:
     """What a reader should know; the notes of the file are about all of it."""
     parts = [pair for pair in zip(spec.options[::2], spec.options[1::2], strict=True) if pair[0] != "--allow"]
-    return f"A part of {spec.name}, or more than it: {' '.join(map(' '.join, parts))}." if parts else spec.notes
+    if not parts:
+        return spec.notes
+    added, narrowed = (any((flag == "--add") == is_add for flag, _ in parts) for is_add in (True, False))
+    what = f"A part of {spec.name}" if narrowed else spec.name
+    return f"{what}{', with rows added' if added else ''}: {' '.join(map(' '.join, parts))}."
 
 
 def _legend(shown: Sequence[Table]) -> list[str]:
