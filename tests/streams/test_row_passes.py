@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fusehash.streams import row_passes
 from fusehash.streams.formats import FileReader
 from fusehash.streams.row_passes import Block, RowPasses
 from fusehash.views import PairedViews
@@ -89,3 +90,15 @@ def test_a_selection_knows_what_is_missing(tmp_path):
         np.testing.assert_array_equal(blocks[0].arrays[name], blocks[1].arrays[name])
     np.testing.assert_array_equal(blocks[0].present["b"], blocks[1].present["b"])
     np.testing.assert_array_equal(blocks[0].present["b"], np.arange(100, 150) % 3 != 0)
+
+
+def test_blocks_of_a_device_have_fewer_rows_of_wide_views(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = row_passes.device_rows(np.zeros(0), 1500)
+    assert usual == row_passes.device_rows(np.zeros(0), 10) == 4 * row_passes.MIN_DEVICE_ROWS
+    for n_columns in (10_000, 1_000_000, 2**31 - 1):
+        rows = row_passes.device_rows(np.zeros(0), n_columns)
+        assert 1 <= rows <= max(2**34 // (row_passes.DEVICE_BYTES_PER_COLUMN * n_columns), 1)
+    monkeypatch.setattr(row_passes, "is_accelerated", lambda array: True)
+    narrow, wide = (PairedViews({"a": np.ones((4, 9)), "b": np.ones((4, d))}) for d in (9, 20_000))
+    assert RowPasses(narrow).rows_per_block(64) == usual
+    assert RowPasses(wide).rows_per_block(64) < usual / 5

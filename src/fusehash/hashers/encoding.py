@@ -106,7 +106,7 @@ class RowEncoder(BaseEstimator, ABC):
         if not self._encodes_tensors:
             return to_device_of(self.project(host(matrix), view=name), matrix)
         there = self._on_device_of(matrix)
-        size = device_rows(matrix)
+        size = device_rows(matrix, matrix.shape[1])
         parts = [there._project_block(to_dense(matrix[i : i + size]), name) for i in range(0, len(matrix), size)]
         whole = parts[0] if len(parts) == 1 else namespace(matrix).concat(parts, axis=0)
         return whole if whole.shape[1] == self.n_bits else whole[:, : self.n_bits]
@@ -241,7 +241,7 @@ class RowEncoder(BaseEstimator, ABC):
         there = is_foreign(total)
         model = self._on_device_of(total) if there else self
         rows = views.complete_rows()
-        size = device_rows(total) if there else ENCODE_ROWS
+        size = device_rows(total, sum(self.n_features_.values())) if there else ENCODE_ROWS
         for start in range(0, len(rows), size):
             some = rows[start : start + size]
             padded = some if there else np.concatenate([some, np.repeat(some[:1], size - len(some))])

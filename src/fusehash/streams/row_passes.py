@@ -35,6 +35,7 @@ from fusehash.views import PairedViews
 MIN_DEVICE_ROWS = 16_384
 MAX_DEVICE_ROWS = 262_144
 DEVICE_BYTES_PER_ROW = 2**18
+DEVICE_BYTES_PER_COLUMN = 128  # of a row of wide views: some copies in double precision
 # Entries of a dense block on the host; bounds memory whatever the width of a view.
 BLOCK_ENTRIES = 2**21
 Result = TypeVar("Result")
@@ -168,7 +169,7 @@ class RowPasses:
     def rows_per_block(self, size: int) -> int:
         """Rows per block; `size` is what suits the host."""
         if is_accelerated(self.like):
-            return device_rows(self.like)
+            return device_rows(self.like, sum(self.n_features.values()))
         dense = [d for name, d in self.n_features.items() if not self.stays_sparse(name)]
         return max(min(size, BLOCK_ENTRIES // max([*dense, 1])), min(size, 256))
 
@@ -202,15 +203,17 @@ def cut(start: int, stop: int, size: int) -> list[slice]:
     return [slice(first, min(first + size, stop)) for first in range(start, stop, size)]
 
 
-def device_rows(array: Array) -> int:
-    """Rows per block on the device of an array."""
+def device_rows(array: Array, n_columns: int) -> int:
+    """Rows per block on the device of an array, fewer the more columns all views have together."""
     library, device = device_of(array)
+    bytes_per_row = max(DEVICE_BYTES_PER_ROW, DEVICE_BYTES_PER_COLUMN * n_columns)
+    memory = 4 * MIN_DEVICE_ROWS * DEVICE_BYTES_PER_ROW
     if library == "torch" and device.startswith("cuda"):
         import torch
 
-        _, total = torch.cuda.mem_get_info(array.device)
-        return int(np.clip(total // DEVICE_BYTES_PER_ROW, MIN_DEVICE_ROWS, MAX_DEVICE_ROWS))
-    return 4 * MIN_DEVICE_ROWS
+        _, memory = torch.cuda.mem_get_info(array.device)
+    least = MIN_DEVICE_ROWS * DEVICE_BYTES_PER_ROW // bytes_per_row
+    return max(int(np.clip(memory // bytes_per_row, least, MAX_DEVICE_ROWS)), 1)
 
 
 class Total:

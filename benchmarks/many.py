@@ -1,0 +1,194 @@
+"""The cells of wide.py and study.py on many cores: one task per cell and seed, then one line per finished cell.
+
+    python benchmarks/many.py run OUT.jsonl --data FOLDER --seconds 240 --workers 14   # resumes what OUT.jsonl lacks
+    python benchmarks/many.py store OUT.jsonl                                          # into benchmarks/results
+
+`run` starts no task after the given seconds. `store` writes cells of which all seeds are there, in place of stored
+lines of the same cell. Data sets whose files are not in the folder are left out. emoji.npz is what emoji_features.py
+writes; iapr_photos.npz is the folder of that name as `fusehash.datasets.load` encodes it, in the same layout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import warnings
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import fusehash as fh
+import study
+import wide
+from controls import OnFeatures
+from fusehash.evaluation import protocols
+from fusehash.views import PairedViews
+
+SEEDS = 5
+WIDE_SETS = (
+    "captions-500",
+    "captions-1000",
+    "captions-2000",
+    "words-500",
+    "words-2000",
+    "tags-500",
+    "tags-2000",
+    "clip",
+)
+FILES = {"captions": "flickr8k", "words": "iaprtc12.npz", "tags": "mirflickr25k_tags_labels.npz", "clip": "clip"}
+FILES |= {name: f"{name}.npz" for name in ("wiki", "emoji", "iapr_photos")}
+STUDY_METHODS = ("default", "CCA-ITQ", "kernel CCA + ITQ")
+FLOATS = " as floats"
+Task = tuple[str, str, str, int, int]  # benchmark, data, method, bits, seed
+
+
+def tasks(folder: Path) -> list[Task]:
+    """Every cell and seed, the most wanted first."""
+    cells: list[Task] = []
+    for name in WIDE_SETS:
+        for method in (*wide.METHODS, *wide.ON_FEATURES):
+            cells += [("wide", name, method, 64, seed) for seed in range(SEEDS)]
+    for name in ("wiki", "made", "iapr_photos", "emoji"):
+        for bits in (64, 16, 32, 128):
+            for method in STUDY_METHODS:
+                cells += [("study", name, method, bits, seed) for seed in range(SEEDS)]
+        for method in STUDY_METHODS:
+            cells += [("study", name, method + FLOATS, 64, seed) for seed in range(SEEDS)]
+    return [
+        task for task in cells if (file := FILES.get(task[1].partition("-")[0])) is None or (folder / file).exists()
+    ]
+
+
+@cache
+def paired(folder: Path, name: str) -> Any:
+    if name == "made":
+        return fh.datasets.make_paired(n_samples=3000, n_train=1500, random_state=7)
+    if name == "wiki":
+        return fh.datasets.load("wiki", path=folder)
+    return fh.datasets.load(folder / f"{name}.npz")
+
+
+def model_of(method: str, bits: int, seed: int) -> Any:
+    if method in wide.ON_FEATURES:
+        inner, ridge = wide.ON_FEATURES[method]
+        return OnFeatures(inner, ridge, n_bits=bits, random_state=seed)
+    name = {"default": "fusehash", "CCA-ITQ": "cca_itq"}.get(method, method)
+    threads = {"n_threads": 1} if name == "fusehash" else {}
+    return fh.hashers.make(name, n_bits=bits, random_state=seed, **threads)
+
+
+def run_task(folder: Path, task: Task) -> dict[str, Any]:
+    warnings.simplefilter("ignore")
+    benchmark, name, method, bits, seed = task
+    start = time.perf_counter()
+    if benchmark == "wide":
+        kind, _, n = name.partition("-")
+        data = getattr(wide, kind)(folder, int(n or 0), seed)
+        model = model_of(method, bits, seed).fit(data["train"])
+        seconds = time.perf_counter() - start
+        values = wide.measured(model, data)
+    else:
+        data, model = paired(folder, name), model_of(method.removesuffix(FLOATS), bits, seed)
+        if method.endswith(FLOATS):
+            values = float_scores(model, data, seed)
+        else:
+            asked = ("U", "H", "HN", "FN") if method == "default" and name == "wiki" else ("HN", "FN")
+            result = fh.evaluation.evaluate(model, data, ties="stable", seeds=[seed], protocols=asked)
+            values = {f"{s.protocol} {s.direction}": float(s.values[0]) for s in result.scores}
+        seconds = time.perf_counter() - start
+    chosen = getattr(model, "tuning_", {}).get("chosen")
+    return {"task": task, "values": values, "seconds": round(seconds, 3), "chosen": chosen}
+
+
+def float_scores(model: Any, data: Any, seed: int) -> dict[str, float]:
+    """HN with real-valued projections of both sides, by their cosine."""
+    rows = protocols.check_split(data)
+    stage = rows.stage("HN")
+    protocols.fit_rows(model, PairedViews(data.views), data.labels, rows.learned(stage, seed))
+    searched, values = rows.searched("HN", seed), {}
+    labels = np.asarray(data.labels)
+    labels = labels if labels.ndim == 2 else labels[:, None] == np.unique(labels)
+    labels = labels.astype(float)
+    for a, b in (("image", "text"), ("text", "image")):
+        queries = model.project(PairedViews(data.views).dense(a, data.query), view=a)
+        items = model.project(PairedViews(data.views).dense(b, searched), view=b)
+        values[f"HN {a}->{b}"] = wide.float_map(queries, items, (labels[data.query], labels[searched]))
+    return values
+
+
+def lines(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
+
+
+def run(folder: Path, out: Path, seconds: float, workers: int) -> None:
+    done = {tuple(line["task"]) for line in lines(out)}
+    waiting = [task for task in tasks(folder) if task not in done][::-1]
+    start, running = time.perf_counter(), {}
+    with ProcessPoolExecutor(workers) as pool, out.open("a") as file:
+        while running or (waiting and time.perf_counter() - start < seconds):
+            while waiting and len(running) < workers and time.perf_counter() - start < seconds:
+                task = waiting.pop()
+                running[pool.submit(run_task, folder, task)] = task
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                task = running.pop(future)
+                try:
+                    file.write(json.dumps(future.result()) + "\n")
+                except Exception as error:  # the other cells go on
+                    print(task, repr(error), flush=True)
+            file.flush()
+    print(f"{len(lines(out))} tasks are done, {len(waiting)} are left, after {time.perf_counter() - start:.0f} s")
+
+
+def store(out: Path) -> None:
+    cells: dict[tuple[Any, ...], dict[int, dict[str, Any]]] = {}
+    for line in lines(out):
+        *cell, seed = line["task"]
+        cells.setdefault(tuple(cell), {})[seed] = line
+    complete = {cell: [by_seed[s] for s in sorted(by_seed)] for cell, by_seed in cells.items() if len(by_seed) == SEEDS}
+    fresh: dict[str, dict[tuple[Any, ...], dict[str, Any]]] = {"wide": {}, "study": {}}
+    for (benchmark, name, method, bits), found in complete.items():
+        values = {key: [round(one["values"][key], 4) for one in found] for key in found[0]["values"]}
+        facts = {"bits": bits, "seeds": SEEDS, "date": time.strftime("%Y-%m-%d")}
+        seconds = round(float(np.median([one["seconds"] for one in found])), 2)
+        if benchmark == "wide":
+            line = {"set": name, "method": method, **facts, **values, "fit_seconds": seconds, "processes": True}
+            fresh[benchmark][name, method, bits] = line
+            continue
+        scores = []
+        for key, numbers in values.items():
+            protocol, direction = key.split()
+            spread = {"mean": float(np.mean(numbers)), "std": float(np.std(numbers, ddof=1)), "values": numbers}
+            scores.append({"protocol": protocol, "direction": direction, **spread})
+        line = {
+            "data": name,
+            "variant": method,
+            "asymmetric": False,
+            **facts,
+            "version": fh.__version__,
+            "scores": scores,
+        }
+        fresh[benchmark][name, method, bits, False] = line
+    keys = {"wide": ("set", "method", "bits"), "study": ("data", "variant", "bits", "asymmetric")}
+    for benchmark, module in (("wide", wide), ("study", study)):
+        kept = [r for r in module.rows() if tuple(r[key] for key in keys[benchmark]) not in fresh[benchmark]]
+        text = "".join(json.dumps(line) + "\n" for line in [*kept, *fresh[benchmark].values()])
+        module.RESULTS.write_text(text)
+        print(f"{benchmark}: {len(fresh[benchmark])} cells")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("action", choices=["run", "store"])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--data", type=Path, default=Path())
+    parser.add_argument("--seconds", type=float, default=240.0)
+    parser.add_argument("--workers", type=int, default=14)
+    given = parser.parse_args()
+    if given.action == "run":
+        run(given.data, given.out, given.seconds, given.workers)
+    else:
+        store(given.out)
