@@ -53,7 +53,7 @@ def test_lightbox(open_page: Callable[..., Any]) -> None:
     assert page.locator("#box .whole").inner_text() == title
     assert "item=" in page.url
     page.click("#box .why summary")
-    assert "Its caption has all words" in page.locator("#box .why").inner_text()
+    assert "Its caption has exactly the words of the query" in page.locator("#box .why").inner_text()
     differing = int(page.locator("#box .why .note").inner_text().split()[0])
     drawn = page.evaluate(
         """() => [...document.querySelectorAll("#box .off, #box .off-zero")]

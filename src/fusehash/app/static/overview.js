@@ -14,7 +14,7 @@ export async function showCollection(view, signal) {
     ["With a text", stats.texts.toLocaleString("en")], ["Bits of a code", stats.n_bits],
     ["Images seen by", stats.image_encoder], ["Texts read by", stats.text_encoder], ["On disk", sizeOf(stats.bytes)],
   ];
-  const parts = [make("dl", { className: "facts" }, ...facts.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, String(value)))))];
+  const parts = [make("dl", { className: "facts" }, ...facts.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", { className: /^[\d.,]+( \w+)?$/.test(value) ? "" : "words" }, String(value)))))];
   if (stats.advice) parts.push(make("p", { className: "advice" }, stats.advice));
   const groups = make("div", { className: "groups" }), charts = make("div", { className: "charts" });
   parts.push(make("h2", {}, "Groups of alike items"), make("p", { className: "note" }, "Found by their codes alone; named by words that are in most of their captions and in few others, if there are such words."), groups);
