@@ -179,6 +179,10 @@ class PairedViews(Mapping[str, Any]):
         """Rows that are present in every view."""
         return np.flatnonzero(np.all([self.is_present(name) for name in self], axis=0))
 
+    def linked_rows(self) -> NDArray[np.intp]:
+        """Rows that are present in at least two views; all rows of a single view."""
+        return np.flatnonzero(np.sum([self.is_present(name) for name in self], axis=0) >= min(len(self.names), 2))
+
     def block(self, name: str, rows: slice | NDArray[np.intp]) -> Floats:
         """Some rows of one view as a dense float64 matrix of NumPy; missing rows come as zeros."""
         return np.asarray(host(self.dense(name, rows)), dtype=np.float64)

@@ -206,6 +206,49 @@ def test_semi_paired_data_trains(made: Any) -> None:
     assert model.codes_.shape == (n, 2)
 
 
+def test_rows_without_a_partner_get_codes_and_change_nothing_else(made: Any) -> None:
+    """They hurt when they were learned from: what they add to the sums holds nothing that links the views."""
+    train = {name: np.array(made.views[name][made.train], dtype=float) for name in made.views}
+    order = np.random.default_rng(0).permutation(len(made.train))
+    pairs, images, texts = np.sort(order[:200]), order[200:330], order[330:]
+    train["text"][images], train["image"][texts] = np.nan, np.nan
+    model = fh.FuseHash(n_bits=16, missing="allow", random_state=0, **SMALL).fit(train)
+    without = fh.FuseHash(n_bits=16, random_state=0, **SMALL).fit({name: X[pairs] for name, X in train.items()})
+    np.testing.assert_array_equal(model.codes_[pairs], without.codes_)
+    for name, alone in (("image", images), ("text", texts)):
+        np.testing.assert_array_equal(model.codes_[alone], without.encode(train[name][alone], view=name))
+    new = {name: X[made.query] for name, X in made.views.items()}
+    for name, X in new.items():
+        np.testing.assert_array_equal(model.project(X, view=name), without.project(X, view=name))
+    np.testing.assert_array_equal(model.project_fused(new), without.project_fused(new))
+    assert (model.n_samples_, without.n_samples_) == (len(made.train), 200)
+
+
+def test_rows_of_two_of_three_views_are_learned_from() -> None:
+    views = fh.datasets.make_paired(n_samples=300, views={"a": 10, "b": 9, "c": 8}, random_state=0).views
+    train = {name: np.array(X, dtype=float) for name, X in views.items()}
+    train["c"][200:280] = np.nan  # in a and b
+    train["a"][280:], train["b"][280:] = np.nan, np.nan  # alone in c
+    models = [
+        fh.FuseHash(n_bits=16, missing="allow", random_state=0, **SMALL).fit({name: X[:n] for name, X in train.items()})
+        for n in (300, 280, 200)
+    ]
+    X = views["a"][:50]
+    codes = [model.encode(X, view="a") for model in models]
+    np.testing.assert_array_equal(codes[0], codes[1])
+    assert not np.array_equal(codes[0], codes[2])
+    np.testing.assert_array_equal(models[0].codes_[280:], models[0].encode(views["c"][280:300], view="c"))
+
+
+def test_rows_that_link_no_views_are_refused() -> None:
+    views = {"a": np.random.default_rng(0).normal(size=(30, 8)), "b": np.random.default_rng(1).normal(size=(30, 8))}
+    views["a"][:15], views["b"][14:] = np.nan, np.nan
+    views["a"][14] = 1.0
+    views["b"][14] = 1.0
+    with pytest.raises(DataError, match=r"At least 2 rows must be present in two views or more\. Got 1"):
+        fh.FuseHash(n_bits=8, missing="allow").fit(views)
+
+
 def test_missing_rows_are_refused_unless_allowed(made: Any) -> None:
     train = missing(made.views.rows(made.train[:100]), 0.2)
     with pytest.raises(DataError, match="finite numbers"):

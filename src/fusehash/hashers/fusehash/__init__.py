@@ -78,7 +78,8 @@ class FuseHash(Incremental):
     nested : sequence of int, optional
         Shorter lengths, as in (16,), at which the first bits are good codes by themselves (see `cut`).
     missing : {"error", "allow"}
-        "allow" accepts rows that are all NaN in some views, but not in all.
+        "allow" accepts rows that are all NaN in some views, but not in all. Rows that are present in one view only get
+        codes, but for "pairs" nothing is learned from them in `fit`: the model is the same without them.
     spectrum_rows : int, default 50,000
         With more rows than this, the spectrum is learned from a sample; all rows are encoded.
     device : str, optional
@@ -216,6 +217,23 @@ class FuseHash(Incremental):
         if self.target == "floats":
             self._fit_floats(views.on_host())
             return
+        linked = views.linked_rows()
+        if len(linked) == views.n_rows:
+            self._fit_pairs(views)
+            return
+        if len(linked) < 2:
+            raise DataError(f"At least 2 rows must be present in two views or more. Got {len(linked)}.")
+        self._fit_pairs(views.rows(linked))
+        self.view_names_, self.n_features_ = views.names, views.n_features
+        codes = np.empty((views.n_rows, self.codes_.shape[1]), np.uint8)
+        codes[linked] = self.codes_
+        for name in views:
+            alone = np.setdiff1d(np.flatnonzero(views.is_present(name)), linked)
+            if len(alone):
+                codes[alone] = host(self.encode(views.rows(alone)[name], view=name))
+        self.codes_ = codes
+
+    def _fit_pairs(self, views: PairedViews) -> None:
         data, seed, dtype = self._passes(views), self._seed, self.dtype or "float32"
         n_anchors, n_neighbors, n_kernel_anchors = self._anchor_numbers(data.n_rows)
         start, free = self._start(len(data.names))
