@@ -50,6 +50,69 @@ def test_a_folder_is_opened_in_one_line(model: fh.hashers.base.CrossModalHasher,
     assert json.loads(other.stdout) == ids.tolist()
 
 
+def test_texts_and_pictures_go_in_and_ids_come_out(tmp_path: Path) -> None:
+    pytest.importorskip("PIL")
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    colors = {"red": (200, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 200), "white": (240, 240, 240)}
+    words = [name for name in colors for _ in range(12)]
+    texts = [f"a {word} wall and a {word} door" for word in words]
+    noise = rng.integers(-15, 15, (len(words), 32, 32, 3))
+    pictures = [
+        Image.fromarray(np.clip(np.array(colors[word]) + grain, 0, 255).astype(np.uint8))
+        for word, grain in zip(words, noise, strict=True)
+    ]
+    image = fh.encoders.make("classical", n_words=4, n_jobs=1).fit(pictures)
+    text = fh.encoders.make("tfidf", n_components=4).fit(texts)
+    views = {"image": image.transform(pictures), "text": text.transform(texts)}
+    model = fh.hashers.make("cca_itq", n_bits=16, random_state=0).fit(views)
+    encoders = {"image": image, "text": text}
+    with fh.Retriever.create(tmp_path / "mine", model, encoders=encoders) as retriever:
+        retriever.add(pictures[:40], view="image")
+        retriever.add(views["image"][40:], view="image")
+        pictures[0].save(tmp_path / "red.png")
+        ids, _ = retriever.search(["a blue wall"], 5, view="text")
+        near, _ = retriever.search(tmp_path / "red.png", 5, view="image")
+        expected = retriever.search(text.transform(["a blue wall"]), 5, view="text")[0]
+        before = len(retriever)
+        with pytest.raises(DataError, match="Item 1 is not: "):
+            retriever.add([pictures[0], b"no picture"], view="image")
+        assert len(retriever) == before
+    assert_array_equal(ids, expected)
+    assert ids.shape == near.shape == (1, 5)
+    assert {words[i] for i in ids[0]} == {"blue"}
+    assert {words[i] for i in near[0]} == {"red"}
+    code = (
+        "import fusehash as fh\n"
+        "with fh.Retriever.open('mine') as r: print(r.search('a blue wall', 5, view='text')[0].tolist())"
+    )
+    other = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert json.loads(other.stdout) == ids.tolist()
+    for wrong, sentence in [
+        ({"sound": text}, "by view, of 'image', 'text'"),
+        ({"text": object()}, "encoders of fusehash.encoders"),
+        ({"text": fh.encoders.make("tfidf")}, "it is not fitted"),
+        ({"image": text}, "with .* features for view 'image'"),
+    ]:
+        with pytest.raises(ParameterError, match=sentence):
+            fh.Retriever.create(tmp_path / "other", model, encoders=wrong)  # type: ignore[arg-type]
+    assert not (tmp_path / "other").exists()
+    retriever = fh.Retriever.create(tmp_path / "rows", model, encoders={"text": text})
+    with retriever, pytest.raises(DataError, match="view 'image' has none"):
+        retriever.add(pictures[:2], view="image")
+    settings = json.loads((tmp_path / "mine" / "retriever.json").read_text())
+    for name, sentence in [("../mine/encoder-0.encoder", "missing or a link"), ("encoder-9.encoder", "missing")]:
+        changed = {**settings, "encoders": {"text": {**settings["encoders"]["text"], "file": name}}}
+        (tmp_path / "mine" / "retriever.json").write_text(json.dumps(changed))
+        with pytest.raises(RetrieverError, match=sentence):
+            fh.Retriever.open(tmp_path / "mine")
+    (tmp_path / "mine" / "retriever.json").write_text(json.dumps(settings))
+    fh.encoders.save(fh.encoders.make("tfidf", n_components=4).fit(texts[:30]), tmp_path / "mine" / "encoder-1.encoder")
+    with pytest.raises(RetrieverError, match="another one"):
+        fh.Retriever.open(tmp_path / "mine")
+
+
 def test_wrong_folders(model: fh.hashers.base.CrossModalHasher, tmp_path: Path) -> None:
     path = tmp_path / "mine"
     with pytest.raises(RetrieverError, match="There is no retriever"):
@@ -69,7 +132,7 @@ def test_wrong_folders(model: fh.hashers.base.CrossModalHasher, tmp_path: Path) 
     for text, sentence in [
         ("{", "damaged"),
         ("[]", "damaged"),
-        (before.replace('"version": 1', '"version": 2'), "newer fusehash"),
+        (before.replace('"version": 1', '"version": 3'), "newer fusehash"),
         (before.replace("fusehash-retriever", "else"), "damaged"),
     ]:
         settings.write_text(text)

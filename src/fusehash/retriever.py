@@ -1,22 +1,25 @@
-"""Retriever: a fitted model, an index of codes and, if wanted, vectors to rescore with, in one folder.
+"""Retriever: a fitted model, an index of codes and, if wanted, encoders and vectors to rescore with, in one folder.
 
 model.safetensors   the model, as `save` writes it
 codes.db            the index, see `fusehash.search.file`; every change is durable when its call has returned
-retriever.json      written last: format, version, and the SHA-256 of the model whose codes are in the index
+encoder-0.encoder   encoders, numbered, if there are any; as `fusehash.encoders.save` writes them
+retriever.json      written last: format, version, and the SHA-256 of the model and the encoders
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fusehash.bits import Codes
-from fusehash.errors import DataError, FusehashError
+from fusehash.errors import DataError, FusehashError, ParameterError
 from fusehash.files import draft_folder, sync_folder, write_atomically
 from fusehash.hashers import load
 from fusehash.hashers.base import CrossModalHasher
@@ -27,7 +30,11 @@ from fusehash.search.rows import Ids
 from fusehash.trust import open_file, parse_json, sha256_of
 
 _MODEL, _INDEX, _SETTINGS = "model.safetensors", "codes.db", "retriever.json"
-_FORMAT, _VERSION = "fusehash-retriever", 1
+if TYPE_CHECKING:
+    from fusehash.encoders.base import Encoder
+
+_ENCODER = re.compile(r"encoder-[0-9]+\.encoder")
+_FORMAT, _VERSION = "fusehash-retriever", 2  # version 1 has no encoders
 _MAX_SETTINGS = 1 << 16  # bytes
 _K, _CANDIDATES = integer(1), integer(1)
 
@@ -37,18 +44,21 @@ class RetrieverError(FusehashError, OSError):
 
 
 class Retriever:
-    """Vectors in, ids and scores out: a model and an index in one folder.
+    """Vectors, texts or pictures in, ids and scores out: a model and an index in one folder.
 
     Make one with `create` and open it with `open`; use it in a `with` statement. Items and queries are rows of any view
     of the model. Items are stored as codes, and as factors if the model has them (`encode(..., with_factors=True)`);
     queries keep their projections (see `HammingIndex.search`). With `vectors`,
     the index also keeps the rows themselves, and `search(..., candidates=C)` orders the C best codes by cosine: for
-    views that share a space, as those of CLIP do.
+    views that share a space, as those of CLIP do. With `encoders`, items and queries may also be what the encoder of a
+    view takes: a text or a list of texts, a picture (path, bytes or PIL.Image) or a list of them.
 
     Attributes
     ----------
     model : CrossModalHasher
     index : HammingIndex
+    encoders : dict of str to Encoder
+        By view; empty if there are none.
 
     Examples
     --------
@@ -65,8 +75,10 @@ class Retriever:
     (array([0, 1]), (2, 3))
     """
 
-    def __init__(self, folder: Path, model: CrossModalHasher, index: HammingIndex) -> None:
-        self.folder, self.model, self.index = folder, model, index
+    def __init__(
+        self, folder: Path, model: CrossModalHasher, index: HammingIndex, encoders: Mapping[str, Encoder] | None = None
+    ) -> None:
+        self.folder, self.model, self.index, self.encoders = folder, model, index, dict(encoders or {})
 
     @classmethod
     def create(
@@ -76,6 +88,7 @@ class Retriever:
         *,
         vectors: str | None = None,
         dim: int | None = None,
+        encoders: Mapping[str, Encoder] | None = None,
         engine: str = "scan",
         threads: int | None = None,
     ) -> Retriever:
@@ -89,6 +102,8 @@ class Retriever:
             A fitted model.
         vectors, dim, engine, threads
             As in `HammingIndex`. The views that you add and search must then all have `dim` columns.
+        encoders : mapping of str to Encoder, optional
+            Fitted encoders of `fusehash.encoders` for some views of the model, whose features it was fitted on.
 
         Returns
         -------
@@ -99,8 +114,10 @@ class Retriever:
         RetrieverError
             If the folder exists or cannot be made.
         ParameterError
-            If a parameter is out of range.
+            If a parameter is out of range, or an encoder is not fitted, not one of fusehash's, or has another number of
+            features than its view.
         """
+        chosen = _checked_encoders(model, encoders or {})
         HammingIndex(model.n_bits, vectors=vectors, dim=dim)  # raises before the folder is made
         target = Path(path).absolute()
         try:
@@ -110,7 +127,9 @@ class Retriever:
                 model.save(draft / _MODEL)
                 options: dict[str, Any] = {"vectors": vectors, "dim": dim, "factors": _has_factors(model)}
                 HammingIndex.open(draft / _INDEX, model.n_bits, warm=False, **options).close()
-                content = {"format": _FORMAT, "version": _VERSION, "model": _digest(draft / _MODEL)}
+                content: dict[str, Any] = {"format": _FORMAT, "version": 1, "model": _digest(draft / _MODEL)}
+                if chosen:
+                    content |= {"version": 2, "encoders": _save_encoders(chosen, draft)}
                 text = json.dumps(content, indent=2).encode()
                 write_atomically(draft / _SETTINGS, lambda file: file.write(text))
                 draft.rename(target)
@@ -150,20 +169,20 @@ class Retriever:
             raise RetrieverError(f"{folder} was written by a newer fusehash (format {version}).")
         if _digest(folder / _MODEL) != digest:
             raise RetrieverError(f"The model in {folder} must be the one that made its codes. It is another one.")
-        model = load(folder / _MODEL)
+        model, encoders = load(folder / _MODEL), _load_encoders(folder, content.get("encoders", {}))
         index = HammingIndex.open(folder / _INDEX, model.n_bits, engine=engine, threads=threads, timeout=timeout)
-        return cls(folder, model, index)
+        return cls(folder, model, index, encoders)
 
     def __len__(self) -> int:
         return len(self.index)
 
     def add(self, X: Any, *, view: str | int, ids: ArrayLike | None = None) -> Ids:
-        """Add items: rows of a view, under `ids` or numbers that count up.
+        """Add items of a view, under `ids` or numbers that count up.
 
         Parameters
         ----------
-        X : matrix, shape (n, d)
-            Rows of the view.
+        X : matrix, shape (n, d), or list of texts or pictures
+            Rows of the view, or what its encoder takes.
         view : str or int
             Which one.
         ids : array-like of int, optional
@@ -176,13 +195,15 @@ class Retriever:
         Raises
         ------
         DataError
-            If rows or ids cannot be used; nothing was added.
+            If an item or ids cannot be used; nothing was added.
         """
+        X = self._rows(X, view)
         codes, factors = self._codes(X, view)
         return self.index.add(codes, ids, self._vectors(X), factors)
 
     def replace(self, X: Any, ids: ArrayLike, *, view: str | int) -> None:
         """Replace items that are there; arguments as in `add`."""
+        X = self._rows(X, view)
         codes, factors = self._codes(X, view)
         self.index.replace(codes, ids, self._vectors(X), factors)
 
@@ -204,8 +225,8 @@ class Retriever:
 
         Parameters
         ----------
-        X : matrix, shape (n_queries, d)
-            Rows of the view.
+        X : matrix, shape (n_queries, d), or text, picture or list of them
+            Rows of the view, or what its encoder takes.
         k : int, default 10
             Items per query.
         view : str or int
@@ -227,9 +248,10 @@ class Retriever:
         Raises
         ------
         DataError
-            If the rows cannot be used, or `candidates` is passed and no vectors are kept.
+            If a query cannot be used, or `candidates` is passed and no vectors are kept.
         """
         k = int(_K.check("Retriever.search", "k", k))
+        X = self._rows(X, view)
         projections = np.asarray(host(self.model.project(X, view=view)), np.float64)
         if candidates is None:
             distances, ids = self.index.search(projections, k, allowed=allowed, threads=threads)
@@ -259,6 +281,21 @@ class Retriever:
     def __repr__(self) -> str:
         return f"<Retriever of {len(self):,} items in {self.folder}>"
 
+    def _rows(self, X: Any, view: str | int) -> Any:
+        """Rows of a view as they are; for texts and pictures, their features."""
+        items = [X] if _is_raw(X) else list(X) if isinstance(X, (list, tuple)) and any(map(_is_raw, X)) else None
+        if items is None:
+            return X
+        name = self.model.view_names_[view] if isinstance(view, int) else view
+        if name not in self.encoders:
+            raise DataError(f"Texts and pictures need an encoder, and view {name!r} has none in this retriever.")
+        features, problems = self.encoders[name].encode(items)
+        if problems:
+            first = min(problems)
+            others = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+            raise DataError(f"Items must be readable. Item {first}{others} is not: {problems[first]}.")
+        return features
+
     def _codes(self, X: Any, view: str | int) -> tuple[Codes, NDArray[np.float32] | None]:
         """Codes, and factors if the index keeps them."""
         if self.index.has_factors:
@@ -276,6 +313,56 @@ class Retriever:
 
 def _has_factors(model: CrossModalHasher) -> bool:
     return type(model)._factors_block is not CrossModalHasher._factors_block
+
+
+def _is_raw(item: Any) -> bool:
+    """Whether an item is for an encoder: a text, a path, bytes or a picture."""
+    return isinstance(item, (str, bytes, Path)) or hasattr(item, "convert")
+
+
+def _checked_encoders(model: CrossModalHasher, encoders: Mapping[str, Encoder]) -> dict[str, Encoder]:
+    from fusehash.encoders import ENCODERS
+
+    for view, encoder in encoders.items():
+        if view not in model.view_names_:
+            expected = f"encoders by view, of {', '.join(map(repr, model.view_names_))}"
+            raise ParameterError("Retriever", "encoders", expected, view)
+        if (getattr(encoder, "name", None), getattr(encoder, "modality", None)) not in ENCODERS:
+            raise ParameterError("Retriever", "encoders", "encoders of fusehash.encoders", encoder)
+        width = model.n_features_[view]
+        if getattr(encoder, "n_features_", None) != width:
+            got = f"{getattr(encoder, 'n_features_', 'none: it is not fitted')}"
+            raise ParameterError("Retriever", "encoders", f"fitted, with {width} features for view {view!r}", got)
+    return dict(encoders)
+
+
+def _save_encoders(chosen: Mapping[str, Encoder], folder: Path) -> dict[str, Any]:
+    from fusehash import encoders
+
+    written = {}
+    for number, (view, encoder) in enumerate(chosen.items()):
+        name = f"encoder-{number}.encoder"
+        encoders.save(encoder, folder / name)
+        written[view] = {"file": name, "sha256": _digest(folder / name)}
+    return written
+
+
+def _load_encoders(folder: Path, listed: Any) -> dict[str, Encoder]:
+    from fusehash import encoders
+
+    loaded = {}
+    try:
+        files = [(str(view), str(entry["file"]), entry["sha256"]) for view, entry in listed.items()]
+    except (AttributeError, KeyError, TypeError) as error:
+        raise RetrieverError(f"{folder / _SETTINGS} must describe a retriever. It is damaged.") from error
+    for view, name, digest in files:
+        path = folder / name
+        if not _ENCODER.fullmatch(name) or path.is_symlink() or not path.is_file():
+            raise RetrieverError(f"The retriever {folder} must hold the encoder of {view!r}. It is missing or a link.")
+        if _digest(path) != digest:
+            raise RetrieverError(f"The encoder {path} must be the one it was made with. It is another one.")
+        loaded[view] = encoders.load(path)
+    return loaded
 
 
 def _digest(path: Path) -> str:
