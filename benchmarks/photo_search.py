@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import shutil
 import tempfile
@@ -154,7 +155,7 @@ def main() -> None:
     keys, relevant = {item.key: row for row, item in enumerate(items)}, relevance(captions)
     facts: dict[str, Any] = {
         "photos": len(items), "queries": len(QUERIES), "relevant per query": round(float(relevant.sum(1).mean()), 1),
-        "chance": round(float(relevant.mean()), 4), "tf-idf, all captions": round(by_words(captions, relevant), 4),
+        "load": round(os.getloadavg()[1], 1), "cores": os.cpu_count(), "chance": round(float(relevant.mean()), 4), "tf-idf, all captions": round(by_words(captions, relevant), 4),
         "runs": [],
     }  # fmt: skip
     other = as_bridge(of_flickr8k(options.flickr8k))
@@ -186,8 +187,8 @@ def main() -> None:
                             "seconds": round(seconds, 1),
                             "processor seconds": round(busy, 1),
                             "features were there": features is not None,
-                            "MB": round(collection.stats()["bytes"] / 1e6, 1),
                         }
+                    run["MB"] = round(sum(path.stat().st_size for path in folder.iterdir()) / 1e6, 1)  # when closed
                     facts["runs"].append(run)
                     print(json.dumps(run), flush=True)
                     if features is None:
