@@ -1,7 +1,6 @@
 """Are the scores of a search by words right as often as they say? Photos whose captions are hidden from the collection.
 
-    python benchmarks/calibration.py ../shared/data/iapr_photos --flickr8k ../shared/data/flickr8k \\
-        --out benchmarks/results/calibration-DATE.json --plot reliability.png
+    python benchmarks/calibration.py ../shared/data/iapr_photos --flickr8k ../shared/data/flickr8k --out RESULT.json
 
 For each of five splits, half of the photos keep their captions. Queries are one and two words of the hidden captions.
 Of the first 100 results, for those without a caption, the confidence is compared with the share of the words that the

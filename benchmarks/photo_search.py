@@ -155,7 +155,8 @@ def main() -> None:
     keys, relevant = {item.key: row for row, item in enumerate(items)}, relevance(captions)
     facts: dict[str, Any] = {
         "photos": len(items), "queries": len(QUERIES), "relevant per query": round(float(relevant.sum(1).mean()), 1),
-        "load": round(os.getloadavg()[1], 1), "cores": os.cpu_count(), "chance": round(float(relevant.mean()), 4), "tf-idf, all captions": round(by_words(captions, relevant), 4),
+        "load": round(os.getloadavg()[1], 1), "cores": os.cpu_count(),
+        "chance": round(float(relevant.mean()), 4), "tf-idf, all captions": round(by_words(captions, relevant), 4),
         "runs": [],
     }  # fmt: skip
     other = as_bridge(of_flickr8k(options.flickr8k))
