@@ -182,9 +182,33 @@ def test_what_is_wrong_takes_one_line_and_status_1(made, photos, tmp_path):
     assert answer("index", "stats", made)["items"] == 24
 
 
+def test_without_out_the_collection_is_named_after_the_folder_and_the_command_says_so(
+    photos, fakes, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    first = call("index", photos, "--bits", 16)
+    assert first.exit_code == 0, first.output
+    assert "The collection is the folder photos.collection. Next: fusehash search photos.collection" in first.stdout
+    assert answer("index", "stats", "photos.collection")["items"] == 24
+    monkeypatch.chdir(photos)  # inside, the collection is no part of what is indexed
+    for _ in range(2):
+        assert call("index", ".", "--bits", 16).exit_code == 0
+    assert answer("index", "stats", "photos.collection")["items"] == 24
+
+
+def test_files_that_are_no_pictures_are_counted(photos, fakes, tmp_path):
+    for name in ("a.mp4", "b.MP4", "notes.txt", "LICENSE", ".hidden"):
+        (photos / name).write_text("x")
+    report = call("index", photos, "--out", tmp_path / "c", "--json")
+    assert json.loads(report.stdout)["added"] == 24
+    assert "4 files in" in report.stderr
+    assert "neither a picture nor a caption and left out: 2 .mp4, 1 .txt, 1 no ending." in " ".join(
+        report.stderr.split()
+    ).replace("1 no ending, 1 .txt", "1 .txt, 1 no ending")
+
+
 def test_wrong_usage_is_status_2(made, photos):
     for words in (
-        ("index", photos),
         ("search", made),
         ("search", made, "--min-confidence", 2, "a"),
         ("search", made, "a", "--radius", 1),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,7 +31,9 @@ from fusehash.extras import require
 if TYPE_CHECKING:
     from fusehash.collection import Collection, Generation, Hit, Hits, NewItem, Report
 
-BUILD_EXAMPLE = """Example: fusehash index photos --captions captions.csv --out my.collection
+BUILD_EXAMPLE = """Example: fusehash index photos
+
+With captions: fusehash index photos --captions captions.csv --out my.collection
 
 Run it again after the folder has changed: only changed items are processed."""
 UPDATE_EXAMPLE = "Example: fusehash index update my.collection photos --captions better-captions.csv"
@@ -96,7 +99,15 @@ def build(
     photos: Annotated[
         Path, typer.Argument(metavar="PHOTOS", help="A folder of pictures; or a .csv or .jsonl file of texts.")
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The folder of the collection; created if missing.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="The folder of the collection; created if missing.",
+            show_default="PHOTOS.collection in this folder",
+        ),
+    ] = None,
     captions: Captions = None,
     bits: Bits = None,
     image_encoder: ImageEncoder = None,
@@ -112,6 +123,7 @@ def build(
     from fusehash.collection import Collection, read_folder
 
     chosen = _chosen(bits, image_encoder, text_encoder, seed)
+    out = out or Path(f"{photos.absolute().resolve().stem or 'photos'}.collection")
     items = list(read_folder(photos, captions))
     if not items:
         raise DataError(f"There must be pictures or texts to index. {photos} has none.")
@@ -139,7 +151,7 @@ def build(
     if stats["trained"] and not as_json:
         # A search by words needs at least two different texts to learn from.
         query = '"words to look for"' if stats["texts"] > 1 else f"--like {done.ids[0] if done.ids else 1}"
-        say(f"Next: fusehash search {out} {query}")
+        say(f"The collection is the folder {out}. Next: fusehash search {shlex.quote(str(out))} {query}")
     if not stats["items"]:
         raise DataError(f"None of the {len(items):,} items could be used; the collection {out} is empty.")
 

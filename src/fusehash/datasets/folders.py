@@ -15,6 +15,7 @@ import csv
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ IMAGE_SUFFIXES = frozenset(
 TABLE_SUFFIXES = frozenset((".csv", ".tsv", ".jsonl", ".ndjson"))
 DEFAULT_CAPTIONS = ("captions.csv", "captions.jsonl")
 MAX_TEXT_BYTES = 1 << 20
+SHOWN_ENDINGS = 8  # of files that are left out
 
 csv.field_size_limit(MAX_TEXT_BYTES)
 
@@ -67,6 +69,8 @@ def content_hash(content: bytes) -> bytes:
 def read_folder(photos: str | Path, captions: str | Path | None = None) -> Iterator[NewItem]:
     """Yield the items of a folder: those in the captions file first, then the other images.
 
+    A warning counts the files that are neither images nor captions.
+
     Parameters
     ----------
     photos : str or Path
@@ -97,6 +101,7 @@ def read_folder(photos: str | Path, captions: str | Path | None = None) -> Itera
     for path in image_files(root):
         if _resolved(path) not in named:
             yield NewItem(path.relative_to(root).as_posix(), path, _sidecar_text(path))
+    _report_others(root, table)
 
 
 def default_captions(folder: Path) -> Path | None:
@@ -203,14 +208,37 @@ def image_files(root: Path) -> Iterator[Path]:
 
 def _images(root: Path) -> Iterator[Path]:
     """Every image in a folder and its subfolders, sorted; hidden folders and collections are skipped."""
+    return (path for path in _files(root) if path.suffix.lower() in IMAGE_SUFFIXES)
+
+
+def _files(root: Path) -> Iterator[Path]:
+    """Every file in a folder and its subfolders that is not hidden, sorted; collections are skipped."""
     for folder, folders, files in os.walk(root, onerror=_unreadable):
         here = Path(folder)
         folders[:] = sorted(
             name for name in folders if not name.startswith(".") and not exists(here / name / "collection.json")
         )
-        for name in sorted(files):
-            if not name.startswith(".") and Path(name).suffix.lower() in IMAGE_SUFFIXES:
-                yield here / name
+        yield from (here / name for name in sorted(files) if not name.startswith("."))
+
+
+def _report_others(root: Path, table: Path | None) -> None:
+    """Warn how many files are neither images nor their texts, by their endings."""
+    paths, captions = list(_files(root)), None if table is None else _resolved(table)
+    pictures = {path.with_suffix("") for path in paths if path.suffix.lower() in IMAGE_SUFFIXES}
+    others = Counter(
+        path.suffix.lower() or "no ending"
+        for path in paths
+        if path.suffix.lower() not in IMAGE_SUFFIXES
+        and not (path.suffix == ".txt" and path.with_suffix("") in pictures)
+        and _resolved(path) != captions
+    )
+    if others:
+        listed = [f"{count:,} {ending}" for ending, count in others.most_common(SHOWN_ENDINGS)]
+        more = others.total() - sum(count for _, count in others.most_common(SHOWN_ENDINGS))
+        listed += [f"{more:,} others"] if more else []
+        verb = "file in {} is" if others.total() == 1 else "files in {} are"
+        what = f"{others.total():,} {verb.format(root)} neither a picture nor a caption and left out"
+        warn(f"{what}: {', '.join(listed)}.")
 
 
 def _unreadable(error: OSError) -> NoReturn:  # items of a folder that cannot be read must not count as removed
