@@ -70,8 +70,9 @@ attack: $(VENV)/.installed-dev  ## hostile files, requests, processes and loss o
 	  tests/search/test_properties.py tests/collection/test_crash.py tests/collection/test_damage.py \
 	  tests/collection/test_generations.py tests/app/test_schema.py tests/numerics/test_compiled.py $(PYTEST_ARGS)
 
-docs: $(VENV)/.installed-docs  ## build the documentation site into build/site; examples and notebooks run
+docs: $(VENV)/.installed-docs  ## build the documentation site into build/site and look at it in Chromium; examples and notebooks run
 	$(BIN)/mkdocs build --strict
+	$(BIN)/python tools/site/widths.py build/site
 
 release-check:  ## build sdist and wheel, check them, try the wheel on every Python found (RELEASE_PYTHONS: only these)
 	$(PYTHON) tools/release_check.py
