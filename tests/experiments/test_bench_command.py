@@ -145,7 +145,7 @@ def test_a_failure_is_said_and_is_exit_1(bench, folder, tmp_path):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("nothing",), "or one of embeddings/table, frozen/table6"),
+        (("nothing",), "or one of embeddings/table, frozen/dcmh"),
         (("tiny.yaml", "--only", "wings"), "Got 'wings' instead"),
         (("tiny.yaml", "--bits", "24"), "Got 24 instead"),
         (("tiny.yaml", "--seeds", "3"), "has 2 seeds"),

@@ -381,6 +381,13 @@ def test_the_terminal_explains_its_signs(make):
     assert "In brackets" not in plain(terminal_table(bare.spec, bare.store))
 
 
+def test_the_terminal_names_what_the_printed_table_has_copied(make):
+    djsrh = make(methods=[{"label": "DBRC", "method": "regression", "printed": "DBRC"}, "random"], paper="djsrh")
+    assert "Copied there from other papers: DBRC." in plain(terminal_table(djsrh.spec, djsrh.store))
+    made = make()
+    assert "Copied there" not in plain(terminal_table(made.spec, made.store))
+
+
 def test_what_completes_a_part_names_the_part(make):
     made = make(skip=lambda entry: entry.settings.seed == 1)
     part = made.spec.narrowed(only=["CCA + random rotation"], n_seeds=2)

@@ -38,7 +38,7 @@ def test_every_shipped_specification_is_sound(name):
     if spec.embeddings is not None:  # neither labels nor ties
         return
     assert spec.ties == "stable"
-    assert spec.k == (None if name in ("wiki/whole-ranking", "frozen/ucch") else 50)
+    assert spec.k == (None if name in ("wiki/whole-ranking", "frozen/ucch", "frozen/dcmh") else 50)
     assert spec.seeds == (0, 1, 2, 3, 4)
     assert set(spec.sections) <= set(SECTIONS)
     assert all(dataset.stand_in for dataset in spec.datasets) or not name.startswith(("paper/table", "paper/figures"))
@@ -158,9 +158,9 @@ paper: 1
         ({"k": 0}, "at least 1, or all"),
         ({"ties": "none"}, "among expected, stable, best, worst"),
         ({"sections": ["fun"]}, "among map, topn"),
-        ({"paper": 9}, "must be an integer from 1 to 7, or ucch. Got 9 instead"),
-        ({"paper": True}, "must be an integer from 1 to 7, or ucch. Got True instead"),
-        ({"paper": 1.0}, "must be an integer from 1 to 7, or ucch. Got 1.0 instead"),
+        ({"paper": 9}, "must be an integer from 1 to 7, or ucch, dcmh, djsrh. Got 9 instead"),
+        ({"paper": True}, "must be an integer from 1 to 7, or ucch, dcmh, djsrh. Got True instead"),
+        ({"paper": 1.0}, "must be an integer from 1 to 7, or ucch, dcmh, djsrh. Got 1.0 instead"),
         ({"title": None}, "'title' of tiny must be text. Got None instead"),
         ({"notes": ["a"]}, "'notes' of tiny must be text"),
     ],
@@ -185,7 +185,7 @@ def test_a_specification_is_keys_and_values(content):
 
 
 def test_no_such_specification():
-    with pytest.raises(DataError, match=r"or one of embeddings/table, frozen/table6, .*Got 'paper/table9', which is"):
+    with pytest.raises(DataError, match=r"or one of embeddings/table, frozen/dcmh, .*Got 'paper/table9', which is"):
         load_spec("paper/table9")
 
 
@@ -313,3 +313,14 @@ def test_the_table_of_ucch():
     found = {(row.dataset, row.direction, row.method): row.values for row in table.rows}
     assert found["iaprtc12", "text->image", "UCCH"] == {16: 0.474, 32: 0.488, 64: 0.503, 128: 0.508}
     assert found["mirflickr25k", "image->text", "FSH"][64] == 0.635
+
+
+def test_the_tables_of_dcmh_and_djsrh_say_what_is_copied_there():
+    rows = {
+        (row.dataset, row.direction, row.method): row for table in ("dcmh", "djsrh") for row in published(table).rows
+    }
+    assert rows["iaprtc12", "text->image", "DCMH"].values == {16: 0.5185, 32: 0.5378, 64: 0.5468}
+    assert rows["wiki", "image->text", "DBRC"].values[128] == 0.288
+    assert {method for (_, _, method), row in rows.items() if row.source == "2nd"} == {"DBRC", "DSAH"}
+    table6 = {row.method: row.source for row in published(6).rows}
+    assert table6 == {"AGSFH": "paper", "DCMH": "2nd", "DDCMH": "2nd", "DBRC": "2nd"}

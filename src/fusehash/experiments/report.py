@@ -64,7 +64,7 @@ def terminal_table(spec: Spec, store: ResultStore, *, results: Sequence[Results]
         shown = _tables(on_dataset)
         parts += [tables.rich_table(table) for table in shown]
         parts += [Text(sentence) for sentence in _missing(on_dataset, store)]
-        parts += [Text(sentence, style="dim") for sentence in _legend(shown)]
+        parts += [Text(sentence, style="dim") for sentence in _legend(shown, on_dataset)]
     if {"map", "ablation"} & set(spec.sections):
         parts.append(Text(significance.SENTENCE, style="dim"))
     return Group(*parts)
@@ -244,13 +244,16 @@ def _notes(spec: Spec) -> str:
     return f"{what}{', with rows added' if added else ''}: {' '.join(map(' '.join, parts))}."
 
 
-def _legend(shown: Sequence[Table]) -> list[str]:
+def _legend(shown: Sequence[Table], results: Results) -> list[str]:
     """What the signs in tables mean, as far as they occur."""
+    second_hand = tables.second_hand(results)
     means = {
         "±: standard deviation over seeds.": any(
             table.marked and len(cell.values) > 1 for table in shown for cell in table.cells()
         ),
         "In brackets: the value that the paper prints.": any(table.has_printed for table in shown),
+        f"Copied there from other papers: {', '.join(second_hand)}.": bool(second_hand)
+        and any(table.has_printed for table in shown),
         "3/5: some seeds are missing, and their column has no marks.": any(table.partial for table in shown),
     }
     sentences = [sentence for sentence, occurs in means.items() if occurs]

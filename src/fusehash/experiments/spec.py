@@ -39,7 +39,7 @@ from fusehash.parameters import MAX_BITS, Rule, between, integer, multiple_of, o
 MAX_SEEDS = 10_000
 SHIPPED = Path(__file__).parent / "specs"
 PAPER_TABLES = (1, 2, 3, 4, 5, 6, 7)
-OTHER_TABLES = ("ucch",)  # printed in other papers
+OTHER_TABLES = ("ucch", "dcmh", "djsrh")  # printed in other papers
 SECTIONS = ("map", "topn", "pr", "convergence", "sensitivity", "times", "ablation", "examples")
 KEYS = (
     "title", "notes", "dataset", "methods", "sweep", "bits", "seeds", "protocols", "k", "ties", "sections", "paper",

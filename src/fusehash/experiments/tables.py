@@ -49,13 +49,18 @@ CSV_COLUMNS = (
 
 @dataclass(frozen=True)
 class PublishedRow:
-    """One method on one data set ("" as direction: training times); bold : the bits at which it is printed in bold."""
+    """One method on one data set ("" as direction: training times).
+
+    bold : the bits at which it is printed in bold
+    source : "paper", or "2nd" if those who print it have copied it from another paper
+    """
 
     dataset: str
     direction: str
     method: str
     values: dict[int, float]
     bold: tuple[int, ...] = ()
+    source: Literal["paper", "2nd"] = "paper"
 
 
 @dataclass(frozen=True)
@@ -261,6 +266,14 @@ def _printed(results: Results, quantity: str, direction: Direction) -> Printed:
         return {}
     key = (benchmark_of(results.requested.name), "->".join(filter(None, direction)))
     return {row.method: row.values for row in table.rows if (row.dataset, row.direction) == key}
+
+
+def second_hand(results: Results) -> tuple[str, ...]:
+    """Methods whose printed numbers on this data set are copies from other papers."""
+    table = None if results.spec.paper is None else published(results.spec.paper)
+    dataset = benchmark_of(results.requested.name)
+    rows = () if table is None else table.rows
+    return tuple(dict.fromkeys(row.method for row in rows if (row.dataset, row.source) == (dataset, "2nd")))
 
 
 def rich_table(table: Table) -> RichTable:
