@@ -43,7 +43,7 @@ import numpy as np  # noqa: E402
 import fusehash as fh  # noqa: E402
 from fusehash import bits, hashers  # noqa: E402
 from fusehash.evaluation import average_precision, evaluate, pair_recall  # noqa: E402
-from fusehash.hashers.fusehash.tuning import NearItems, live_share, partner_rank  # noqa: E402
+from fusehash.hashers.fusehash.tuning import NearItems, count_distinct, live_share, partner_rank  # noqa: E402
 from fusehash.numerics.features import Preparation  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results" / "deep_study.jsonl"
@@ -296,13 +296,12 @@ def held_out_scores(model: Any, dataset: Any, rows: Any, held: Any) -> dict[str,
     near = NearItems([np.asarray(Preparation.learn(kept[view])(new[view])) for view in new])
     real = {view: model.project(X, view=view) for view, X in new.items()}
     codes = {view: model.encode(X, view=view) for view, X in new.items()}
-    learned = {view: model.encode(X, view=view) for view, X in kept.items()}
     fused, (a, b) = model.encode_fused(new), codes
     searches = [(codes[a], codes[b]), (codes[b], codes[a]), (codes[a], fused), (codes[b], fused)]
     scores = {
         "partners": float(np.mean([partner_rank(real[x], codes[y]) for x, y in ((a, b), (b, a))])),
         "neighbors": float(np.mean([average_precision(x, y, near, k=50).mean() for x, y in searches])),
-        "live bits": min(live_share(codes[view], learned[view], BITS) for view in codes),
+        "live bits": min(live_share(codes[view], BITS, count_distinct(new[view])) for view in codes),
     }
     scores["score"] = float(sum(np.log(max(value, 1e-3)) for value in scores.values()))
     relevant = dataset.labels[held], dataset.labels[held]
