@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,56 @@ def test_create_add_search_remove_compact(tmp_path: Path, codes: Path) -> None:
     assert "distance" in table.stdout
     with HammingIndex.open(index, warm=False) as kept:
         assert len(kept) == 98
+
+
+def test_vectors_and_factors_are_kept_and_searched(tmp_path: Path, codes: Path) -> None:
+    rng = np.random.default_rng(1)
+    vectors, factors = rng.standard_normal((100, 12)).astype(np.float32), rng.random((100, 2), np.float32)
+    projections, asked = rng.standard_normal((3, 64)), rng.standard_normal((3, 12))
+    files = {}
+    for name, array in {"vectors": vectors, "factors": factors, "queries": projections, "asked": asked}.items():
+        files[name] = tmp_path / f"{name}.npy"
+        np.save(files[name], array)
+    memory = HammingIndex(64, vectors="float16", dim=12, factors=True)
+    memory.add(np.load(codes), vectors=vectors, factors=factors)
+    path, options = tmp_path / "codes.db", ["--vectors", files["vectors"], "--factors", files["factors"]]
+    assert output("index", "add", path, codes, *options, "--vector-kind", "float16")["count"] == 100
+    stats = output("index", "stats", path)
+    assert (stats["vectors"], stats["dim"], stats["factors"]) == ("float16", 12, True)
+    searched = output("search", path, files["queries"], "-k", 4)
+    assert [row["ids"] for row in searched] == memory.search(projections, 4)[1].tolist()
+    stages = output("search", path, files["queries"], "-k", 4, "--rescore", files["asked"], "--candidates", 30)
+    distances, ids = memory.search(projections, 4, rescore=asked, candidates=30)
+    assert [row["ids"] for row in stages] == ids.tolist()
+    np.testing.assert_allclose([row["distances"] for row in stages], distances)
+    near = output("search", path, files["queries"], "--radius", -2.5)
+    assert [row["ids"] for row in near] == [ids.tolist() for ids in parted(memory.range_search(projections, -2.5))]
+    empty = tmp_path / "empty.db"
+    made = output("index", "create", empty, "--bits", 64, "--vector-kind", "int8", "--dim", 12, "--factors")
+    assert (made["count"], made["vectors"], made["factors"]) == (0, "int8", True)
+    assert output("index", "add", empty, codes, *options)["count"] == 100
+    for words, sentence in [
+        (("index", "add", path, codes), "The index keeps factors: pass two numbers for each code. Got none."),
+        (("index", "add", path, codes, "--factors", files["factors"]), "pass one of 12 numbers for each code"),
+        (("index", "add", path, codes, *options, "--vector-kind", "int8"), "is for a new index"),
+        (("index", "add", tmp_path / "x.db", codes, "--vector-kind", "int8"), "needs --vectors"),
+        (("index", "add", tmp_path / "x.db", codes, "--vectors", codes), "must be a matrix of floats"),
+        (("index", "create", tmp_path / "x.db", "--vector-kind", "int8"), "'dim'"),
+        (("search", path, files["queries"], "--radius", 1, "--candidates", 5), "order the results of -k"),
+        (("search", path, files["queries"], "--candidates", 5), "'candidates'"),
+        (("search", codes, files["queries"], "--rescore", files["asked"]), "The index must keep vectors"),
+        (("search", path, files["queries"], "--rescore", files["queries"]), r"floats of shape (n, 12)"),
+    ]:
+        result = call(*words)
+        assert result.exit_code != 0
+        assert sentence in " ".join(result.stderr.split()), result.stderr
+    assert not (tmp_path / "x.db").exists()
+    assert output("index", "stats", path)["count"] == 100
+
+
+def parted(found: Any) -> list[np.ndarray]:
+    offsets, _, ids = found
+    return [ids[start:stop] for start, stop in pairwise(offsets)]
 
 
 def test_add_creates_an_index_of_the_right_width(tmp_path: Path, codes: Path) -> None:

@@ -287,7 +287,7 @@ def refuse(only_for: str = "an index of codes", **options: Any) -> None:
     """Raise for options that have no effect here."""
     for name, value in options.items():
         if value not in (None, [], ()):
-            raise typer.BadParameter(f"is for {only_for}.", param_hint=f"'--{name}'")
+            raise typer.BadParameter(f"is for {only_for}.", param_hint=f"'--{name.replace('_', '-')}'")
 
 
 def show_facts(facts: dict[str, Any], as_json: bool) -> None:

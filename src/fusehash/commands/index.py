@@ -51,7 +51,9 @@ By image: fusehash search my.collection --image query.jpg --json
 
 Together: fusehash search my.collection "at night -people" --image query.jpg --unlike 17
 
-Codes: fusehash search codes.db query-codes.npy -k 5 --json"""
+Codes: fusehash search codes.db query-codes.npy -k 5 --json
+
+Two stages: fusehash search codes.db projections.npy --rescore vectors.npy --candidates 200"""
 
 
 @dataclass(frozen=True)
@@ -116,22 +118,37 @@ EitherPath = Annotated[
 ]
 
 
-@index_app.command(epilog="Example: fusehash index create codes.db --bits 64")
+VectorKind = Annotated[
+    str | None, typer.Option(help="New index: keep a vector per code, as int8, float16 or float32, to rescore with.")
+]
+
+
+@index_app.command(epilog="Example: fusehash index create codes.db --bits 256 --vector-kind int8 --dim 512")
 def create(
     path: IndexPath,
     bits: Annotated[int, typer.Option(help="Width of the codes, a multiple of 8.")] = 64,
+    vector_kind: VectorKind = None,
+    dim: Annotated[int | None, typer.Option(help="Numbers per vector.", min=1)] = None,
+    factors: Annotated[bool, typer.Option("--factors", help="Keep two numbers per code, see `add`.")] = False,
     as_json: inputs.Json = False,
 ) -> None:
     """Create an empty index."""
+    from fusehash.search import HammingIndex
+
+    options: dict[str, Any] = {"vectors": vector_kind, "dim": dim, "factors": factors}
+    if not path.is_server:
+        HammingIndex(bits, **options)  # raises before a file is created
     if path.exists():
         raise DataError(f"There is {'an index' if path.is_server else 'a file'} at {path} already.")
     path.check_creatable()
-    with path.open(bits) as index:
+    with path.open(bits, **options) as index:
         collection.show_facts(index.stats(), as_json)
 
 
 @index_app.command(
     epilog="""Example: fusehash index add codes.db model-codes.npy --ids item-ids.npy
+
+With vectors: fusehash index add codes.db codes/image.npy --vectors image.npy --factors codes/factors/image.npy
 
 A collection: fusehash index add my.collection new-photos --captions new.csv
 
@@ -148,6 +165,9 @@ def add(
         ),
     ],
     ids: Annotated[Path | None, typer.Option(help="A .npy file of ids, one per code; default: ids continue.")] = None,
+    vectors: Annotated[Path | None, typer.Option(help="Index: a .npy file with one vector per code, to keep.")] = None,
+    vector_kind: VectorKind = None,
+    factors: Annotated[Path | None, typer.Option(help="Index: a .npy file of two numbers per code, to keep.")] = None,
     captions: collection.Captions = None,
     text: collection.Text = None,
     label: collection.Labels = None,
@@ -155,7 +175,7 @@ def add(
 ) -> None:
     """Add codes to an index, or items to a collection, all or none. A missing index is created."""
     if path.is_collection:
-        collection.refuse(ids=ids)
+        collection.refuse(ids=ids, vectors=vectors, vector_kind=vector_kind, factors=factors)
         collection.take_in("add", path.path, source, captions, text, label, as_json)
         return
     from fusehash.bits import check_codes
@@ -168,15 +188,31 @@ def add(
     collection.refuse("a collection", captions=captions, text=text, label=label)
     new = check_codes(inputs.load_npy(source), what=f"Codes in {source}")
     new_ids = None if ids is None else inputs.load_npy(ids)
-    n_bits = None
+    kept, numbers = (None if file is None else inputs.load_npy(file) for file in (vectors, factors))
+    n_bits, options = None, _new_index_options(path, kept, vector_kind, numbers)
     if not path.exists():
         n_bits = new.shape[1] * 8
         path.check_creatable()
-        HammingIndex(n_bits).add(new, new_ids)  # raises before a file is created
-    with path.open(n_bits) as index:
-        added = index.add(new, new_ids)
+        if not path.is_server:
+            HammingIndex(n_bits, **options).add(new, new_ids, kept, numbers)  # raises before a file is created
+    with path.open(n_bits, **options) as index:
+        added = index.add(new, new_ids, kept, numbers)
         low, high = (int(added.min()), int(added.max())) if len(added) else (None, None)
         collection.show_facts({"added": len(added), "lowest_id": low, "highest_id": high, "count": len(index)}, as_json)
+
+
+def _new_index_options(path: Location, vectors: Any, vector_kind: str | None, factors: Any) -> dict[str, Any]:
+    """How an index is created for codes with vectors and factors; nothing for one that exists."""
+    if path.exists():
+        if vector_kind is not None:
+            raise DataError(f"--vector-kind is for a new index. There is one at {path} already.")
+        return {}
+    if vectors is None:
+        if vector_kind is not None:
+            raise DataError("--vector-kind needs --vectors, a .npy file with one vector per code. Got none.")
+        return {"factors": factors is not None}
+    width = vectors.shape[1] if vectors.ndim == 2 else 1
+    return {"vectors": vector_kind or "int8", "dim": width, "factors": factors is not None}
 
 
 @index_app.command(
@@ -292,7 +328,10 @@ def search(
     ],
     query: Annotated[
         str | None,
-        typer.Argument(metavar="[QUERY]", help="For a collection: a text. For codes: a .npy file of query codes."),
+        typer.Argument(
+            metavar="[QUERY]",
+            help="For a collection: a text. For codes: a .npy file of query codes or of floats, one per bit.",
+        ),
     ] = None,
     k: Annotated[int, typer.Option("-k", "--k", help="Results per query.", min=1)] = 10,
     image: collection.QueryImage = None,
@@ -302,8 +341,14 @@ def search(
     offset: collection.Offset = 0,
     min_confidence: collection.MinConfidence = 0.0,
     rerank: collection.Rerank = True,
-    radius: Annotated[int | None, typer.Option(help="Codes: all within this distance, instead of -k.", min=0)] = None,
+    radius: Annotated[float | None, typer.Option(help="Codes: all within this distance, instead of -k.")] = None,
     allowed: Annotated[Path | None, typer.Option(help="Codes: a .npy file of the ids that may be found.")] = None,
+    rescore: Annotated[
+        Path | None, typer.Option(help="Codes: a .npy file of the vectors of the queries, to order candidates by.")
+    ] = None,
+    candidates: Annotated[
+        int | None, typer.Option(help="With --rescore: how many; default 10 k, at least 100.", min=1)
+    ] = None,
     engine: Annotated[str | None, typer.Option(help=f"One of {ENGINES}.", show_default="scan")] = None,
     threads: Annotated[int | None, typer.Option(help="Codes: threads; all cores by default.", min=1)] = None,
     pictures: Annotated[bool, typer.Option("--pictures", help="Collections: draw the results, too.")] = False,
@@ -314,7 +359,7 @@ def search(
     A text may have "phrases", -exclusions, label:NAME, before:2020, after:2019-06 and OR.
     """
     if database.is_collection:
-        collection.refuse(radius=radius, allowed=allowed, threads=threads)
+        collection.refuse(radius=radius, allowed=allowed, threads=threads, rescore=rescore, candidates=candidates)
         asked = {"text": query, "image": image, "like": like, "unlike": unlike, "label": label}
         bounds = {"k": k, "offset": offset, "min_confidence": min_confidence, "rerank": rerank}
         collection.search(database.path, as_json, engine, pictures=pictures, **asked, **bounds)
@@ -331,11 +376,16 @@ def search(
         if not Path(query).exists():
             raise DataError(f"Codes are searched by a .npy file of query codes. There is no file {query!r}.")
         codes, ids_allowed = inputs.load_npy(Path(query)), None if allowed is None else inputs.load_npy(allowed)
+        if radius is not None and (rescore or candidates):
+            raise DataError("--rescore and --candidates order the results of -k. Got --radius, too.")
         if radius is None:
-            distances, ids = index.search(codes, k, allowed=ids_allowed)
+            vectors = None if rescore is None else inputs.load_npy(rescore)
+            distances, ids = index.search(codes, k, allowed=ids_allowed, rescore=vectors, candidates=candidates)
             offsets = np.arange(len(codes) + 1) * ids.shape[1]
         else:
-            offsets, distances, ids = index.range_search(codes, radius, allowed=ids_allowed)
+            offsets, distances, ids = index.range_search(
+                codes, int(radius) if radius.is_integer() else radius, allowed=ids_allowed
+            )
     _show_results(offsets, distances.ravel(), ids.ravel(), as_json)
 
 
