@@ -12,7 +12,7 @@ from fusehash.plots.drawing import COLORS, Bar, Line, Plot, Style, bar_chart, li
 
 ROOT = Path(__file__).parents[1]
 RESULTS, FIGURES = ROOT / "benchmarks" / "results", ROOT / "paper" / "figures"
-TABLE_1 = RESULTS / "paper-table1-2026-11-15.csv"
+TABLE_1 = RESULTS / "paper-table1-2026-11-19.csv"
 DIRECTION = "text->image"
 # Series of `mixed_protocols` share the color of their method: circles are U, squares H, crosses what is printed.
 ABLATION = ("default", "no graph", "raw graph only", "linear map", "random rotation", "untuned")
