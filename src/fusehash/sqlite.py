@@ -62,6 +62,7 @@ class FileKind:
     may_be_link: bool = True  # False for a file inside a folder of data
     may_vanish: bool = False  # True for a cache, which may be deleted or replaced while it is open
     older: tuple[int, ...] = ()  # formats that are read too
+    page_size: int = 4096  # bytes, of new files
 
 
 class Database:
@@ -280,6 +281,7 @@ def create(path: Path, kind: FileKind, fill: Callable[[sqlite3.Connection], Any]
 
 def _fill_draft(draft: Path, kind: FileKind, fill: Callable[[sqlite3.Connection], Any]) -> None:
     with contextlib.closing(sqlite3.connect(draft, isolation_level=None)) as connection:
+        connection.execute(f"PRAGMA page_size={kind.page_size}")
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute(f"PRAGMA application_id={kind.application_id}")

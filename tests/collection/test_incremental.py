@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fusehash.collection import Collection, NewItem, read_folder
+from fusehash.collection import Collection, NewItem, encoding, read_folder
 from fusehash.collection.encoding import _packed, _unpacked
 from fusehash.errors import DataError
 
@@ -162,3 +163,22 @@ def test_features_come_back_from_the_cache(width: int, zeros: float, scale: floa
     assert np.array_equal(again, row.astype(np.float16).astype(np.float32) if is_half else row)
     assert _unpacked(blob, width + 1) is None or len(blob) in (2 * (width + 1), 4 * (width + 1))
     assert _packed(np.full(3, np.nan, np.float32)) is None
+
+
+def test_an_interrupted_build_goes_on_with_the_first_picture_that_is_not_encoded(
+    collection, photos, fakes, monkeypatch
+) -> None:
+    """SIGINT, as from Ctrl-C, while the third batch of pictures is encoded."""
+    monkeypatch.setattr(encoding, "BATCH_ITEMS", 5)
+
+    def interrupt(step: int, total: int, message: str) -> None:
+        if message == "encoding images" and step == 10:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        collection.build(read_folder(photos), interrupt)
+    assert collection.stats()["items"] == 0
+    assert work(fakes)["image"] == 10
+    assert collection.build(read_folder(photos)).added == 24
+    assert work(fakes)["image"] == 14
+    assert collection.search("a red thing", k=1)[0].item.text.startswith("a red")

@@ -49,6 +49,7 @@ FEATURES = sqlite.FileKind(
     settings=("synchronous=NORMAL",),
     may_be_link=False,
     may_vanish=True,
+    page_size=16384,  # rows have about 2 kB: in smaller pages, a fifth would be empty
 )
 
 Floats32 = NDArray[np.float32]

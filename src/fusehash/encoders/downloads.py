@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.client import HTTPException
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import getproxies
+from urllib.error import HTTPError
+from urllib.request import Request, build_opener
 
 from fusehash.extras import is_installed
 
 SECONDS = 3.0  # to reach the host of the models
+REFUSED_BY_PROXY = (407, 502, 503, 504)
 _LOCK = threading.RLock()
 
 
@@ -35,13 +36,13 @@ def loading_models() -> Iterator[None]:
 
 
 def _is_reachable() -> bool:
-    """Whether the host answers; a proxy is taken at its word."""
-    if getproxies():
-        return True
-    address = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
+    """Whether the host answers, through a proxy where one is set."""
+    address = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
     try:
-        port = address.port or (80 if address.scheme == "http" else 443)
-        with socket.create_connection((address.hostname or "huggingface.co", port), SECONDS):
+        opener = build_opener()  # urlopen would keep the proxies of its first call
+        with opener.open(Request(address, method="HEAD"), timeout=SECONDS):
             return True
-    except (OSError, ValueError):
+    except HTTPError as error:
+        return error.code not in REFUSED_BY_PROXY
+    except (OSError, ValueError, HTTPException):  # no such host, no answer, or a proxy that opens no tunnel
         return False

@@ -46,8 +46,9 @@ class SentenceEncoder(PretrainedEncoder):
 
     def _rows(self, contents: list[Any]) -> Single:
         given = [each.encode("utf-8", "replace").decode() if isinstance(each, str) else each for each in contents]
+        model = self._loaded()  # its DataError is a ValueError, and has its own sentence
         try:
-            rows = self._loaded().encode(given, batch_size=self.batch_size, show_progress_bar=False)
+            rows = model.encode(given, batch_size=self.batch_size, show_progress_bar=False)
         except (TypeError, ValueError, AttributeError) as error:  # a model of texts that gets images
             raise DataError(f"The model {str(self.model)!r} must encode {self.modality}s. It does not.") from error
         return unit_rows(np.asarray(rows, dtype=np.float32))
