@@ -70,6 +70,7 @@ ITEMS = sqlite.FileKind(
     unavailable=CollectionError,
     corrupt=CorruptCollectionError,
     may_be_link=False,
+    page_size=1024,  # thumbnails have about 5 kB: of the last of their pages, half is empty
 )
 GENERATION_TABLES = (
     "CREATE TABLE generation (number INTEGER PRIMARY KEY, content TEXT NOT NULL, checksum INTEGER NOT NULL)",
