@@ -9,9 +9,11 @@ import fusehash as fh
 from fusehash import bits, hashers
 from fusehash.errors import DataError, ParameterError
 from fusehash.evaluation import evaluate_embeddings
-from fusehash.hashers.fusehash.floats import balanced_maps, tight_frame
+from fusehash.hashers.fusehash.floats import balanced_maps, partner_share, share_a_space, tight_frame
 from fusehash.numerics.linalg import CenteredGram
+from fusehash.streams import passes_over
 from joint import cut, joint_embeddings
+from untuned import UNTUNED
 
 VIEWS = joint_embeddings()
 LEARNED, NEW = cut(VIEWS, slice(0, 300)), cut(VIEWS, slice(300, None))
@@ -153,6 +155,32 @@ def test_rows_of_zeros_are_refused_by_number(method):
 def test_codes_have_at_most_4096_bits():
     with pytest.raises(ParameterError, match=r"at most 4096\. Got 5000"):
         model_of(5000)
+
+
+def test_views_of_one_space_are_told_from_views_that_only_have_one_width():
+    space = lambda views: share_a_space(passes_over(fh.PairedViews(views)), np.random.default_rng(0))  # noqa: E731
+    assert space(LEARNED)
+    assert not space({"image": LEARNED["image"], "text": LEARNED["text"][::-1]})
+    assert not space({"image": LEARNED["image"]})
+    assert not space({"image": LEARNED["image"], "text": LEARNED["text"][:, :40]})
+    turned = LEARNED["text"] @ np.linalg.qr(np.random.default_rng(0).standard_normal((48, 48)))[0]
+    assert not space({"image": LEARNED["image"], "text": turned})
+    cosines = np.random.default_rng(0).integers(0, 4, (30, 30)).astype(float)
+    pairs = [(cosines[i, j], cosines[i, i]) for i in range(30) for j in range(30) if i != j]
+    expected = np.mean([1.0 if other < own else 0.5 if other == own else 0.0 for other, own in pairs])
+    assert partner_share(cosines) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("views", "steps"), [(LEARNED, 0), ({**LEARNED, "text": LEARNED["text"][:, :40]}, 50)])
+def test_the_rotation_of_joint_embeddings_stays_random(views, steps):
+    fits = [
+        fh.FuseHash(n_bits=16, random_state=0, **UNTUNED, **given).fit(views)
+        for given in ({}, {"n_rotation_steps": steps})
+    ]
+    assert fits[0].settings_["n_rotation_steps"] == steps
+    assert np.array_equal(fits[0].codes_, fits[1].codes_)
+    nested = fh.FuseHash(n_bits=16, nested=(8,), random_state=0, **UNTUNED).fit(views)
+    assert nested.settings_["n_rotation_steps"] == 50
 
 
 def test_learning_on_is_refused():

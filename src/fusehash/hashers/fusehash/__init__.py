@@ -10,7 +10,7 @@ import numpy as np
 from fusehash.errors import DataError, ParameterError
 from fusehash.hashers.fusehash.closed_form import learn_graph, learn_maps, learn_means, learn_preparations, solve
 from fusehash.hashers.fusehash.fitted import Choices, Fitted, RowMaps
-from fusehash.hashers.fusehash.floats import factors_of, fit_floats
+from fusehash.hashers.fusehash.floats import factors_of, fit_floats, share_a_space
 from fusehash.hashers.fusehash.nested import check_nested
 from fusehash.hashers.fusehash.partial_fit import Incremental
 from fusehash.hashers.fusehash.tuning import training_fusion_weights, tune, warn_if_uneven
@@ -23,6 +23,7 @@ from fusehash.streams import passes_over
 from fusehash.streams.row_passes import RowPasses
 from fusehash.views import Floats, PairedViews
 
+ROTATION_STEPS = 50
 TUNED = [f.name for f in fields(Choices) if f.name != "fusion"]
 
 
@@ -73,8 +74,9 @@ class FuseHash(Incremental):
         empty rows.
     n_kernel_anchors : int or "auto"
         Anchors of the features; "auto" is 1,000 to 2,000 by the number of rows, or all rows if there are fewer.
-    n_rotation_steps : int, default 50
-        Steps of the rotation (ITQ); 0 leaves it random.
+    n_rotation_steps : int or "auto"
+        Steps of the rotation (ITQ); 0 leaves it random. "auto" is 50, and 0 for joint embeddings, in which partners are
+        near each other as they are and of which a random rotation keeps more (docs/embeddings.md); 50 with `nested`.
     nested : sequence of int, optional
         Shorter lengths, as in (16,), at which the first bits are good codes by themselves (see `cut`).
     missing : {"error", "allow"}
@@ -143,7 +145,7 @@ class FuseHash(Incremental):
         "rank": auto(integer(1)),
         "fusion": choice(*FUSIONS),
         "n_kernel_anchors": auto(integer(1)),
-        "n_rotation_steps": integer(0),
+        "n_rotation_steps": auto(integer(0)),
         "nested": optional(sequence(integer(8), "a sequence of shorter lengths, such as (16,)")),
         "missing": choice("error", "allow"),
         "spectrum_rows": integer(2),
@@ -168,7 +170,7 @@ class FuseHash(Incremental):
         rank: int | str = "auto",
         fusion: str = "mean",
         n_kernel_anchors: int | str = "auto",
-        n_rotation_steps: int = 50,
+        n_rotation_steps: int | str = "auto",
         nested: Any = None,
         missing: str = "error",
         spectrum_rows: int = 50_000,
@@ -253,15 +255,23 @@ class FuseHash(Incremental):
         maps = replace(maps, means=learn_means(sample, maps))
         rank = min(self.n_bits, 128) if is_auto(self.rank) else int(self.rank)
         nested = check_nested(type(self).__name__, self.nested, self.n_bits)
+        n_steps = ROTATION_STEPS if is_auto(self.n_rotation_steps) else int(self.n_rotation_steps)
+        if is_auto(self.n_rotation_steps) and not nested and share_a_space(data, rng_for(seed, "one space")):
+            n_steps = 0
         fitted, codes, eigenvalues = solve(
-            sample, data, maps, choices, self.n_bits, rank, self.n_rotation_steps, nested, rng, self._report
+            sample, data, maps, choices, self.n_bits, rank, n_steps, nested, rng, self._report
         )
         fitted.fusion_weights = weights or training_fusion_weights(fitted, data, rng_for(seed, "fusion"))
         self.codes_ = host(codes)
         self.fitted_ = convert(fitted, host)
         self.tuning_ = {**tuning, "fusion_weights": fitted.fusion_weights}
         self.eigenvalues_ = host(eigenvalues)
-        self.settings_ = {"n_anchors": n_anchors, "n_neighbors": n_neighbors, "rank": len(eigenvalues)}
+        self.settings_ = {
+            "n_anchors": n_anchors,
+            "n_neighbors": n_neighbors,
+            "rank": len(eigenvalues),
+            "n_rotation_steps": int(n_steps),
+        }
 
     def _fit_floats(self, views: PairedViews) -> None:
         rank = None if is_auto(self.rank) else int(self.rank)

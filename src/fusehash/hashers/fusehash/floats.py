@@ -17,6 +17,7 @@ from. Pairs are not used, so that rows need not be paired.
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -25,14 +26,17 @@ from sklearn.covariance import ledoit_wolf_shrinkage
 from fusehash.errors import DataError
 from fusehash.hashers.fusehash.fitted import Embedding, Fitted
 from fusehash.hashers.quantizers.joint import mean_query, scales_of, unit_moments
-from fusehash.numerics.arrays import with_signs
+from fusehash.numerics.arrays import host, to_dense, with_signs
 from fusehash.numerics.features import FeatureMap, Preparation, unit_rows
 from fusehash.numerics.linalg import CenteredGram
+from fusehash.streams.row_passes import RowPasses
 from fusehash.views import Floats, PairedViews
 
 Rng = np.random.Generator
 SAMPLE_ROWS = 4000  # of every view, for the choice of the rank: one half learns, the other is searched
 N_QUERIES, N_NEAREST = 400, 10
+JOINT_ROWS, MIN_JOINT_ROWS, MAX_JOINT_WIDTH = 1000, 20, 8192
+MIN_PARTNER_SHARE = 0.75  # 1/2 is chance; the five sets of docs/embeddings.md have .946 to 1.000
 SHARES = (1, 2, 4, 8)  # bits per direction that are tried
 
 
@@ -74,6 +78,24 @@ def factors_of(fitted: Fitted, block: Floats, projections: Floats, n_bits: int, 
     squared = np.einsum("ij,ij->i", projections, projections) * (rank / projections.shape[1])
     scales = scales_of(squared, projections[:, :n_bits])
     return np.stack([scales, residuals @ mean_query(means, view)], axis=1)
+
+
+def share_a_space(data: RowPasses, rng: Rng) -> bool:
+    """Whether partners are near each other as they are: by cosine around the means, in most comparisons with others."""
+    rows, widths = data.views.complete_rows(), set(data.n_features.values())
+    if len(data.names) < 2 or len(widths) > 1 or max(widths) > MAX_JOINT_WIDTH or len(rows) < MIN_JOINT_ROWS:
+        return False
+    rows = np.sort(rng.choice(rows, min(JOINT_ROWS, len(rows)), replace=False))
+    units = [unit_rows(np.asarray(host(to_dense(data.take(name, rows))), np.float64)) for name in data.names]
+    units = [unit_rows(X - X.mean(axis=0)) for X in units]
+    return all(partner_share(A @ B.T) > MIN_PARTNER_SHARE for A, B in combinations(units, 2))
+
+
+def partner_share(cosines: Floats) -> float:
+    """Share of the other columns that are below the diagonal entry of their row; 1/2 by chance, ties count half."""
+    own, n = np.diagonal(cosines)[:, None], len(cosines)
+    below = np.sum(cosines < own, axis=1) + 0.5 * (np.sum(cosines == own, axis=1) - 1)
+    return float(np.mean(below)) / (n - 1)
 
 
 def balanced_maps(
