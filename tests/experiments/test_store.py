@@ -306,3 +306,10 @@ def test_new_rows(protocol, name):
 def test_what_a_run_has_not_got(record, data, protocol, views, sentence):
     with pytest.raises(DataError, match=sentence):
         searched(record, data, protocol, *views)
+
+
+def test_a_default_that_became_auto_keeps_its_key_and_what_it_was_gets_another():
+    def key(**params):
+        return RunSettings("data", "fusehash", params, 64, 0, "train").key
+
+    assert key() == key(n_rotation_steps="auto") != key(n_rotation_steps=50) != key(n_rotation_steps=15)

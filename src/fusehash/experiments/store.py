@@ -48,6 +48,8 @@ FORMAT_1_AGSFH: dict[str, Any] = {
 }  # fmt: skip
 # Settings that came later, with what they were before: a run with that value has the key that it had.
 ADDED_SETTINGS: dict[str, dict[str, Any]] = {"fusehash": {"target": "pairs", "hash_functions": "auto"}}
+# Defaults that became "auto", with what they were: a run with "auto" has the key of that, and that another one.
+ADDED_AUTO: dict[str, dict[str, Any]] = {"fusehash": {"n_rotation_steps": 50}}
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,9 @@ class RunSettings:
     def _digest(self, method: str, params: dict[str, Any]) -> str:
         added = ADDED_SETTINGS.get(self.method, {})
         params = {name: value for name, value in params.items() if name not in added or value != added[name]}
+        for name, value in ADDED_AUTO.get(self.method, {}).items():
+            if name in params and params[name] in ("auto", value):
+                params[name] = value if params[name] == "auto" else f"{value}, given"
         content = {**asdict(self), "method": method, "params": params}
         if not self._depends_on_seed:
             del content["seed"]

@@ -240,15 +240,6 @@ def test_rows_of_two_of_three_views_are_learned_from() -> None:
     np.testing.assert_array_equal(models[0].codes_[280:], models[0].encode(views["c"][280:300], view="c"))
 
 
-def test_rows_that_link_no_views_are_refused() -> None:
-    views = {"a": np.random.default_rng(0).normal(size=(30, 8)), "b": np.random.default_rng(1).normal(size=(30, 8))}
-    views["a"][:15], views["b"][14:] = np.nan, np.nan
-    views["a"][14] = 1.0
-    views["b"][14] = 1.0
-    with pytest.raises(DataError, match=r"At least 2 rows must be present in two views or more\. Got 1"):
-        fh.FuseHash(n_bits=8, missing="allow").fit(views)
-
-
 def test_missing_rows_are_refused_unless_allowed(made: Any) -> None:
     train = missing(made.views.rows(made.train[:100]), 0.2)
     with pytest.raises(DataError, match="finite numbers"):

@@ -13,7 +13,7 @@ from fusehash.hashers.fusehash.fitted import Choices, Fitted, RowMaps
 from fusehash.hashers.fusehash.floats import factors_of, fit_floats, share_a_space
 from fusehash.hashers.fusehash.nested import check_nested
 from fusehash.hashers.fusehash.partial_fit import Incremental
-from fusehash.hashers.fusehash.tuning import training_fusion_weights, tune, warn_if_uneven
+from fusehash.hashers.fusehash.tuning import MIN_TUNING_ROWS, training_fusion_weights, tune, warn_if_uneven
 from fusehash.hashers.quantizers.joint import scales_of
 from fusehash.numerics.anchors import FUSIONS
 from fusehash.numerics.arrays import convert, host, is_foreign, to_dense
@@ -81,7 +81,7 @@ class FuseHash(Incremental):
         Shorter lengths, as in (16,), at which the first bits are good codes by themselves (see `cut`).
     missing : {"error", "allow"}
         "allow" accepts rows that are all NaN in some views, but not in all. Rows that are present in one view only get
-        codes, but for "pairs" nothing is learned from them in `fit`: the model is the same without them.
+        codes, but for "pairs" nothing is learned from them in `fit` if at least 40 rows link views.
     spectrum_rows : int, default 50,000
         With more rows than this, the spectrum is learned from a sample; all rows are encoded.
     device : str, optional
@@ -220,22 +220,9 @@ class FuseHash(Incremental):
             self._fit_floats(views.on_host())
             return
         linked = views.linked_rows()
-        if len(linked) == views.n_rows:
-            self._fit_pairs(views)
-            return
-        if len(linked) < 2:
-            raise DataError(f"At least 2 rows must be present in two views or more. Got {len(linked)}.")
-        self._fit_pairs(views.rows(linked))
-        self.view_names_, self.n_features_ = views.names, views.n_features
-        codes = np.empty((views.n_rows, self.codes_.shape[1]), np.uint8)
-        codes[linked] = self.codes_
-        for name in views:
-            alone = np.setdiff1d(np.flatnonzero(views.is_present(name)), linked)
-            if len(alone):
-                codes[alone] = host(self.encode(views.rows(alone)[name], view=name))
-        self.codes_ = codes
-
-    def _fit_pairs(self, views: PairedViews) -> None:
+        if len(linked) == views.n_rows or len(linked) < MIN_TUNING_ROWS:
+            linked = np.arange(views.n_rows)
+        every, views = views, views if len(linked) == views.n_rows else views.rows(linked)
         data, seed, dtype = self._passes(views), self._seed, self.dtype or "float32"
         n_anchors, n_neighbors, n_kernel_anchors = self._anchor_numbers(data.n_rows)
         start, free = self._start(len(data.names))
@@ -270,8 +257,21 @@ class FuseHash(Incremental):
             "n_anchors": n_anchors,
             "n_neighbors": n_neighbors,
             "rank": len(eigenvalues),
-            "n_rotation_steps": int(n_steps),
+            "n_rotation_steps": n_steps,
         }
+        if len(linked) < every.n_rows:
+            self._add_lone_codes(every, linked)
+
+    def _add_lone_codes(self, views: PairedViews, linked: Any) -> None:
+        """Add the codes of rows that are present in one view, from the hash functions of that view."""
+        self.view_names_, self.n_features_ = views.names, views.n_features
+        codes = np.empty((views.n_rows, self.codes_.shape[1]), np.uint8)
+        codes[linked] = self.codes_
+        for name in views:
+            alone = np.setdiff1d(np.flatnonzero(views.is_present(name)), linked)
+            if len(alone):
+                codes[alone] = host(self.encode(views.rows(alone)[name], view=name))
+        self.codes_ = codes
 
     def _fit_floats(self, views: PairedViews) -> None:
         rank = None if is_auto(self.rank) else int(self.rank)
