@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy.linalg import sqrtm
 
+import fusehash as fh
 from fusehash import bits
 from fusehash.hashers.fusehash import closed_form as steps
 from fusehash.hashers.fusehash.closed_form import InMemory, learn_means, moments, solve
@@ -22,6 +23,7 @@ from fusehash.numerics.linalg import leading_eigenpairs
 from fusehash.numerics.rotation import learned_rotation, random_orthogonal
 from fusehash.streams.row_passes import RowPasses
 from fusehash.views import PairedViews
+from untuned import UNTUNED
 
 
 def small_problem(n: int = 120) -> tuple[dict[str, np.ndarray], dict[str, FeatureMap], np.ndarray]:
@@ -165,3 +167,20 @@ def test_near_items_are_near_in_every_view_and_not_oneself() -> None:
     assert not near.diagonal().any()
     rows, columns = np.nonzero(near)
     assert np.all(labels[rows] == labels[columns])
+
+
+@pytest.mark.parametrize("spectrum_rows", [120, 50_000])
+def test_hash_functions_are_ridge_regressions_over_all_rows(spectrum_rows: int) -> None:
+    """W from features and targets of all rows, also where the spectrum comes from a small sample."""
+    data = fh.datasets.make_paired(n_samples=400, random_state=1)
+    train = {name: np.asarray(X[:360]) for name, X in data.views.items()}
+    model = fh.FuseHash(n_bits=16, spectrum_rows=spectrum_rows, random_state=0, dtype="float64", **UNTUNED).fit(train)
+    fitted = model.fitted_
+    prepared = {name: fitted.maps[name].preparation(X) for name, X in train.items()}
+    T = np.tanh(fitted.project_complete(prepared) / fitted.softness)
+    for name, X in prepared.items():
+        F = fitted.maps[name].of_prepared(X) - fitted.means[name]
+        gram = F.T @ F
+        ridge = UNTUNED["hash_ridge"] * np.trace(gram) / len(gram)
+        expected = np.linalg.solve(gram + ridge * np.eye(len(gram)), F.T @ T)
+        np.testing.assert_allclose(fitted.weights[name], expected, rtol=1e-6, atol=1e-8)

@@ -48,6 +48,8 @@ BLOCK_ROWS = 2048
 # Preparations and feature maps are learned from this many rows, and at most this many entries.
 SAMPLE_ROWS, SAMPLE_ENTRIES = 4096, 2**24
 ROTATION_ROWS = 20_000  # enough for the rotation, and for the mean features of large data
+# The F'F of a sample with fewer rows per feature is too far from that of all rows to be solved for their F'T.
+MIN_SAMPLE_PER_FEATURE = 10
 SOFTNESS = 0.3  # of the signs in the rotation; see fusehash.numerics.rotation
 TARGET_SOFTNESS = 0.53  # h relative to the root mean square
 
@@ -202,11 +204,16 @@ def variates(maps: RowMaps, embedding: Embedding, block: Block) -> Array:
     return concat([F[:, span] @ embedding.on_features[span] for span in maps.spans.values()])
 
 
-def codes_of(maps: RowMaps, code_map: Embedding, softness: float, block: Block) -> tuple[tuple[Array], RowSums]:
-    """B = sgn(Y R) of a block, packed, and the sums F'T with the soft targets T."""
+def codes_of(
+    maps: RowMaps, code_map: Embedding, softness: float, with_features: bool, block: Block
+) -> tuple[tuple[Array], RowSums]:
+    """B = sgn(Y R) of a block, packed, and the sums F'T with the soft targets T; F'F only `with_features`."""
     features = maps.features(block)
     Y, F = code_map(features.F, maps.graph_rows(features)), maps.exact(features.F)
-    return (bits.pack(Y),), RowSums(FT=cast(F.T @ cast(soft_signs(Y, softness), precision(F)), "float64"))
+    sums = RowSums(FT=cast(F.T @ cast(soft_signs(Y, softness), precision(F)), "float64"))
+    if with_features:
+        sums["FF"] = cast(F.T @ F, "float64")
+    return (bits.pack(Y),), sums
 
 
 def target_softness(mean_square: float) -> float:
@@ -261,8 +268,10 @@ def solve(
     report(0, 0, "codes")
     if all_rows is not data:
         maps = replace(maps, n_rows=all_rows.n_rows, kept_features={}, kept_graphs={})
-    work = partial(codes_of, maps, code_map, softness)
+    is_sample = all_rows is not data
+    is_small = is_sample and data.n_rows < MIN_SAMPLE_PER_FEATURE * len(gram.FF)
+    work = partial(codes_of, maps, code_map, softness, is_small)
     (codes,), target_sums = all_rows.total(work, BLOCK_ROWS)  # type: ignore[misc]
-    FF = gram.FF if all_rows is data else gram.FF * (all_rows.n_rows / data.n_rows)
+    FF = target_sums["FF"] if is_small else gram.FF * (all_rows.n_rows / data.n_rows) if is_sample else gram.FF
     W = hash_functions(FF, target_sums["FT"], maps.spans, choices, code_map)
     return Fitted(maps.maps, maps.means, W, dict.fromkeys(W, 1.0), maps.graph, code_map, softness), codes, w
