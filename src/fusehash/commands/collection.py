@@ -25,7 +25,7 @@ from fusehash.commands.terminal import (
     say,
     stdout,
 )
-from fusehash.errors import DataError, MissingPackageError
+from fusehash.errors import DataError, FusehashError, MissingPackageError
 from fusehash.extras import require
 
 if TYPE_CHECKING:
@@ -143,14 +143,14 @@ def build(
         with collection, progress("index") as report:
             done = collection.build(items, progress=report)
             stats = collection.stats()
+            has_words = stats["trained"] and (stats["texts"] > 1 or _takes_words(collection))
     except MissingPackageError:
         if is_new:
             shutil.rmtree(out)
         raise
     show_report(done, as_json)
     if stats["trained"] and not as_json:
-        # A search by words needs at least two different texts to learn from.
-        query = '"words to look for"' if stats["texts"] > 1 else f"--like {done.ids[0] if done.ids else 1}"
+        query = '"words to look for"' if has_words else f"--like {done.ids[0] if done.ids else 1}"
         say(f"The collection is the folder {out}. Next: fusehash search {shlex.quote(str(out))} {query}")
     if not stats["items"]:
         raise DataError(f"None of the {len(items):,} items could be used; the collection {out} is empty.")
@@ -306,6 +306,14 @@ def open_collection(path: Path, engine: str | None = None) -> Collection:
     from fusehash.collection import Collection
 
     return Collection.open(path, engine=engine)
+
+
+def _takes_words(collection: Collection) -> bool:
+    """Whether words find pictures although hardly any text was there to learn from: by a bridge or a shared space."""
+    try:
+        return bool(collection.query_code(text="a picture"))
+    except FusehashError:
+        return False
 
 
 def _check_same(collection: Collection, chosen: dict[str, Any]) -> None:

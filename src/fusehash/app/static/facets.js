@@ -5,6 +5,7 @@ import { $, count, isSearch, make } from "/tools.js";
 const SHOWN = 300;
 
 export function fill(facets) {
+  document.body.classList.add("known"); // no room is kept for what is not there
   const byName = (a, b) => a.name.localeCompare(b.name);
   options("label", facets.labels.slice(0, SHOWN).sort(byName).map(({ name, count: n }) => [name, `${name} (${n})`]));
   options("folder", facets.folders.length > 1 ? facets.folders.slice(0, SHOWN).map(({ name, count: n }) => [name, `${name || "(top)"} (${n})`]) : []);
