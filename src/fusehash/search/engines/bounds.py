@@ -17,7 +17,7 @@ import numpy as np
 
 from fusehash.search.engines import look_ups
 from fusehash.search.engines.kernel import GROUP, entry, lowest_bit, part
-from fusehash.search.engines.look_ups import mark_bounded
+from fusehash.search.engines.look_ups import PART, mark_bounded
 from fusehash.search.factors import LARGEST
 
 _lay_out, _matrix, _fill, _score = look_ups._lay_out, look_ups._matrix, look_ups._fill, look_ups._score
@@ -83,9 +83,9 @@ def nearest(stretch: Any, factors: Any, weights: Any, steps: Any, limits: Any, c
     codes, rows, start, stop, chunk = stretch
     offsets, distances, positions = results
     n_queries, n_bytes = len(weights), codes.shape[1] * codes.itemsize
-    n_quads = -(-n_bytes // _QUAD_BYTES)
-    tiles, columns = _matrix(4 * n_quads, chunk), _matrix(n_bytes + 8, _LANES)
-    words = np.zeros((codes.shape[1], _LANES), np.uint64)
+    n_quads = -(-n_bytes // (_QUAD_BYTES * PART)) * PART
+    tiles, columns = _matrix(4 * n_quads, chunk), _matrix(n_quads * _QUAD_BYTES + 8, _LANES)
+    places = np.zeros(_LANES, np.int64)
     coarse = _matrix(n_queries * 4 * n_quads, _ENTRIES).reshape(n_queries, 4 * n_quads, _ENTRIES)
     marks, bounds = np.empty((GROUP, chunk // _LANES + 1, 2), np.int64), np.zeros((GROUP, chunk + _STEP), np.uint16)
     inverse, ratio = np.empty(chunk, np.float32), np.empty(chunk, np.float32)
@@ -96,10 +96,10 @@ def nearest(stretch: Any, factors: Any, weights: Any, steps: Any, limits: Any, c
         np.zeros(n_queries, np.int64),
     )
     for q in range(n_queries):
-        table_steps[q] = _fill(weights[q], coarse[q])
         for j in range(weights.shape[1]):
             ones[q] += max(np.int64(0), weights[q, j])
             totals[q] += abs(weights[q, j])
+        table_steps[q] = _fill(weights[q], totals[q] // 2, coarse[q], False)
     near, far = np.empty((n_queries, capacity), np.uint32), np.empty((n_queries, capacity), np.float64)
     next_table, next_mark, next_bound = 4 * n_quads * _ENTRIES, marks.shape[1] * 16, 2 * bounds.shape[1]
     for first in range(start, stop, chunk):
@@ -107,7 +107,7 @@ def nearest(stretch: Any, factors: Any, weights: Any, steps: Any, limits: Any, c
         # Addresses are taken in the loop: numba frees an array after its last use.
         tile, mark, table = np.intp(tiles.ctypes.data), np.intp(marks.ctypes.data), np.intp(coarse.ctypes.data)
         bound = np.uint64(bounds.ctypes.data)
-        _lay_out(codes, rows, first, count, words, columns, tiles)
+        _lay_out(codes, rows, first, count, places, columns, tiles)
         _invert(factors, rows, first, count, inverse, ratio)
         begin, last = 0, -(-count // _STEP) * _STEP
         while begin < last:
@@ -124,7 +124,7 @@ def nearest(stretch: Any, factors: Any, weights: Any, steps: Any, limits: Any, c
                         (a, a + next_table, a + 2 * next_table, a + 3 * next_table),
                         (bound, bound + np.uint64(next_bound), bound + np.uint64(2 * next_bound),
                          bound + np.uint64(3 * next_bound)),
-                        (mark, mark + next_mark, mark + 2 * next_mark, mark + 3 * next_mark),
+                        (mark, mark + next_mark, mark + 2 * next_mark, mark + 3 * next_mark), PART,
                     )  # fmt: skip
                     for g in range(GROUP):
                         k = offsets[q + g + 1] - offsets[q + g] if capacity else 0
@@ -136,7 +136,7 @@ def nearest(stretch: Any, factors: Any, weights: Any, steps: Any, limits: Any, c
                 else:
                     for g in range(n):
                         (pairs,) = mark_bounded(tile, n_quads, begin, end, (a + g * next_table,),
-                                                (bound + np.uint64(g * next_bound),), (mark,))  # fmt: skip
+                                                (bound + np.uint64(g * next_bound),), (mark,), PART)  # fmt: skip
                         k = offsets[q + g + 1] - offsets[q + g] if capacity else 0
                         limit[q + g], used[q + g] = _accept(
                             marks[0], _trim(marks[0], pairs, count), codes, factors, rows, first, start, k,

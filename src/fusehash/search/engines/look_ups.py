@@ -4,8 +4,10 @@ The score of a code (see `fusehash.search.projections`) is a sum over its bits, 
 bits, hence a sum of look-ups in one table per group. A processor looks up 16 to 64 bytes at a time in a table that fits
 a register (`vpermb`, `pshufb`, `tbl`), so the tables hold bytes:
 
-- An entry is the exact partial score divided by a step of the query, rounded down and cut to 63. Four of them fit into
-  a byte; such bytes are added in 16 bits. The sum times the step is never more than the score.
+- An entry is the exact partial score divided by a step of the query, rounded down, at most 255. Bytes are added up to
+  255, over all groups of short codes and over eight groups in longer ones, whose sums are added in 16 bits. The sum
+  times the step is never more than the score. The step follows the limit of the query, which is a sum of 254 of them,
+  or 160 for eight groups; the tables are made again when the limit has fallen by a sixteenth.
 - A code whose bound reaches the query's limit, the k-th smallest score so far, is done with. The others, about one in a
   thousand, get their exact score, as a sum of 64-bit integers.
 - Accepted codes go to a buffer. When it is full, the k-th smallest score becomes the limit, and the rest is dropped.
@@ -30,10 +32,14 @@ from fusehash.search.engines.kernel import GROUP, entry, lowest_bit, part
 _FEATURES = set(cpu_target.target_context.codegen().magic_tuple()[2].split(","))
 GROUP_BITS = 6 if "+avx512vbmi" in _FEATURES else 4  # bits of a look-up: tables of 64 or 16 bytes
 QUAD_BYTES = GROUP_BITS // 2  # bytes of a code that four look-ups cover
-_LANES, _TILES = 64, 2  # codes of a tile, and tiles that share the loads of a table
+_LANES = 64  # codes of a tile
+_TILES = 4 if "+avx512bw" in _FEATURES else 1  # tiles that share the loads of a table
 STEP = _LANES * _TILES
-_ENTRIES, _LARGEST, _UNLIMITED = 1 << GROUP_BITS, 63, 65535
-_NO_SCORE = np.int64(1) << np.int64(62)  # above all scores
+NARROW = 11 if GROUP_BITS == 6 else 8  # quads up to which sums stay bytes: 264 or 128 bits
+PART = 2  # quads whose sums are bytes in longer codes
+_ENTRIES, _LARGEST = 1 << GROUP_BITS, 255
+_NEAR = 160  # steps per part in the limit of longer codes
+NO_SCORE = np.int64(1) << np.int64(62)  # above all scores
 
 
 def _permute(builder: Any, table: Any, index: Any) -> Any:
@@ -77,21 +83,26 @@ def _permute(builder: Any, table: Any, index: Any) -> Any:
 
 
 @intrinsic
-def mark_bounded(_: Any, tiles: Any, n_quads: Any, start: Any, stop: Any, tables: Any, limits: Any, marks: Any) -> Any:
+def mark_bounded(
+    _: Any, tiles: Any, n_quads: Any, start: Any, stop: Any, tables: Any, limits: Any, marks: Any, quads: Any
+) -> Any:
     """Mark the codes from `start` to `stop` whose bound is below the limit of each query.
 
     All arguments are integers. `tiles` is an address on a boundary of 64 bytes; a tile of 64 codes has four groups per
-    quad. `tables` and `marks` are tuples of addresses, `limits` a tuple of at most 65535, or of unsigned integers: the
-    addresses of one such limit per code, as 16 bits. `start` is below `stop`, both multiples of 128. Marks and result
-    as in `kernel.mark_closer`.
+    quad. `tables` and `marks` are tuples of addresses. `start` is below `stop`, both multiples of STEP. Bytes are added
+    up to 255, over all quads if `quads` is None, else over so many, a divisor of `n_quads`, and then in 16 bits;
+    `limits` is a tuple of at most 255, or 65535, or with `quads` of unsigned integers: the addresses of one limit per
+    code, as 16 bits. Marks and result as in `kernel.mark_closer`.
     """
-    n_queries, has_limit_per_code = tables.count, limits.dtype == types.uint64
-    signature = types.UniTuple(types.intp, n_queries)(tiles, n_quads, start, stop, tables, limits, marks)
+    n_queries, is_narrow = tables.count, isinstance(quads, types.NoneType)
+    has_limit_per_code = limits.dtype == types.uint64
+    signature = types.UniTuple(types.intp, n_queries)(tiles, n_quads, start, stop, tables, limits, marks, quads)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        tiles, n_quads, start, stop, tables, limits, marks = args
+        tiles, n_quads, start, stop, tables, limits, marks, quads = args
         address, numbers = tiles.type, range(n_queries)
         bytes_, pairs = ir.VectorType(ir.IntType(8), _LANES), ir.VectorType(ir.IntType(16), _LANES // 2)
+        kind = bytes_ if is_narrow else pairs  # of sums
 
         def all_(value: int) -> Any:
             return ir.Constant(pairs, [value] * (_LANES // 2))
@@ -100,9 +111,16 @@ def mark_bounded(_: Any, tiles: Any, n_quads: Any, start: Any, stop: Any, tables
             return builder.inttoptr(base, kind.as_pointer())
 
         def repeated(value: Any) -> Any:
-            first = builder.insert_element(ir.Constant(pairs, ir.Undefined), value, ir.IntType(32)(0))
-            zeros = ir.Constant(ir.VectorType(ir.IntType(32), _LANES // 2), [0] * (_LANES // 2))
+            value = builder.trunc(value, kind.element)
+            first = builder.insert_element(ir.Constant(kind, ir.Undefined), value, ir.IntType(32)(0))
+            zeros = ir.Constant(ir.VectorType(ir.IntType(32), kind.count), [0] * kind.count)
             return builder.shuffle_vector(first, first, zeros)
+
+        saturating = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(bytes_, [bytes_, bytes_]), f"llvm.uadd.sat.v{_LANES}i8"
+        )
+        zeros = ir.Constant(bytes_, [0] * _LANES)
+        limit = [] if has_limit_per_code else [repeated(builder.extract_value(limits, q)) for q in numbers]
 
         def limits_of(q: int, i: Any) -> tuple[Any, Any]:
             """The limits of 64 codes: those of even and of odd number."""
@@ -115,45 +133,60 @@ def mark_bounded(_: Any, tiles: Any, n_quads: Any, start: Any, stop: Any, tables
             even, odd = (builder.shuffle_vector(values, values, ir.Constant(kind, half)) for half in halves)
             return even, odd
 
-        limit = [] if has_limit_per_code else [
-            repeated(builder.trunc(builder.extract_value(limits, q), ir.IntType(16))) for q in numbers
-        ]  # fmt: skip
         first = [builder.extract_value(marks, q) for q in numbers]
         free = [cgutils.alloca_once_value(builder, slot) for slot in first]
         sums = [(q, t) for q in numbers for t in range(_TILES)]
-        both = {at: cgutils.alloca_once(builder, pairs) for at in sums}  # of two neighboring codes: low + 256 high
-        high = {at: cgutils.alloca_once(builder, pairs) for at in sums}
+        part = {at: cgutils.alloca_once(builder, bytes_) for at in sums}
+        even = {at: cgutils.alloca_once(builder, pairs) for at in sums}  # sums of every second code, in 16 bits
+        odd = {at: cgutils.alloca_once(builder, pairs) for at in sums}
         with cgutils.for_range_slice(builder, start, stop, address(STEP), address) as (i, _count):
-            for at in sums:
-                builder.store(all_(0), both[at])
-                builder.store(all_(0), high[at])
             tile_bytes = builder.mul(n_quads, address(4 * _LANES))
             tile = builder.add(tiles, builder.mul(i, builder.mul(n_quads, address(4))))
-            with cgutils.for_range_slice(builder, address(0), n_quads, address(1), address) as (quad, _count):
-                offset, indices = builder.add(tile, builder.mul(quad, address(4 * _LANES))), []
-                for _ in range(_TILES):
-                    slots = [builder.add(offset, address(g * _LANES)) for g in range(4)]
-                    indices.append([builder.load(pointer(slot, bytes_), align=_LANES) for slot in slots])
-                    offset = builder.add(offset, tile_bytes)
-                for q in numbers:
-                    table = builder.add(builder.extract_value(tables, q), builder.mul(quad, address(4 * _ENTRIES)))
-                    for t in range(_TILES):
-                        total = None
-                        for g, index in enumerate(indices[t]):
-                            looked_up = _permute(builder, builder.add(table, address(g * _ENTRIES)), index)
-                            total = looked_up if total is None else builder.add(total, looked_up)
-                        words = builder.bitcast(total, pairs)
-                        builder.store(builder.add(builder.load(both[q, t]), words), both[q, t])
-                        builder.store(builder.add(builder.load(high[q, t]), builder.lshr(words, all_(8))), high[q, t])
+
+            def add_up(begin: Any, count: Any, tile: Any = tile, tile_bytes: Any = tile_bytes) -> None:
+                """The sums of bytes over some quads."""
+                for at in sums:
+                    builder.store(zeros, part[at])
+                with cgutils.for_range_slice(builder, address(0), count, address(1), address) as (step, _count):
+                    quad = builder.add(begin, step)
+                    offset = builder.add(tile, builder.mul(quad, address(4 * _LANES)))
+                    table = [
+                        builder.add(builder.extract_value(tables, q), builder.mul(quad, address(4 * _ENTRIES)))
+                        for q in numbers
+                    ]
+                    for g in range(4):
+                        place = builder.add(offset, address(g * _LANES))
+                        for t in range(_TILES):
+                            index = builder.load(pointer(place, bytes_), align=_LANES)
+                            place = builder.add(place, tile_bytes)
+                            for q in numbers:
+                                looked_up = _permute(builder, builder.add(table[q], address(g * _ENTRIES)), index)
+                                more = builder.call(saturating, [builder.load(part[q, t]), looked_up])
+                                builder.store(more, part[q, t])
+
+            if is_narrow:
+                add_up(address(0), n_quads)
+            else:
+                for at in sums:
+                    builder.store(all_(0), even[at])
+                    builder.store(all_(0), odd[at])
+                with cgutils.for_range_slice(builder, address(0), n_quads, quads, address) as (begin, _count):
+                    add_up(begin, quads)
+                    for at in sums:
+                        words = builder.bitcast(builder.load(part[at]), pairs)
+                        low, high = builder.and_(words, all_(255)), builder.lshr(words, all_(8))
+                        builder.store(builder.add(builder.load(even[at]), low), even[at])
+                        builder.store(builder.add(builder.load(odd[at]), high), odd[at])
             for q, t in sums:
-                upper = builder.load(high[q, t])
-                lower = builder.sub(builder.load(both[q, t]), builder.shl(upper, all_(8)))
-                even, odd = limits_of(q, builder.add(i, address(t * _LANES)))
-                below = builder.or_(
-                    builder.and_(builder.sext(builder.icmp_unsigned("<", lower, even), pairs), all_(0x00FF)),
-                    builder.and_(builder.sext(builder.icmp_unsigned("<", upper, odd), pairs), all_(0xFF00)),
-                )
-                closer = builder.icmp_unsigned("!=", builder.bitcast(below, bytes_), ir.Constant(bytes_, [0] * _LANES))
+                if is_narrow:
+                    closer = builder.icmp_unsigned("<", builder.load(part[q, t]), limit[q])
+                else:
+                    those = limits_of(q, builder.add(i, address(t * _LANES)))
+                    held = (builder.load(each[q, t]) for each in (even, odd))
+                    halves = [builder.icmp_unsigned("<", *each) for each in zip(held, those, strict=True)]
+                    low, high = (builder.sext(half, pairs) for half in halves)
+                    below = builder.or_(builder.and_(low, all_(0x00FF)), builder.and_(high, all_(0xFF00)))
+                    closer = builder.icmp_unsigned("!=", builder.bitcast(below, bytes_), zeros)
                 mask = builder.bitcast(closer, ir.IntType(64))
                 slot = builder.load(free[q])
                 builder.store(mask, pointer(slot, ir.IntType(64)))
@@ -170,33 +203,52 @@ def mark_bounded(_: Any, tiles: Any, n_quads: Any, start: Any, stop: Any, tables
 
 
 @intrinsic
-def bytes_of_words(_: Any, words: Any, out: Any) -> Any:
-    """Write the eight bytes of each of 64 words of 64 bits as eight columns; both are addresses."""
+def bytes_of_words(_: Any, words: Any, stride: Any, offsets: Any, word: Any, out: Any) -> Any:
+    """Write the bytes of one word of each of 64 codes as eight columns.
+
+    `words` is the address of the word in the first code, `stride` the bytes from code to code. If `offsets` is not None
+    it is the address of 64 integers, the bytes from `words` to each. Of `word` only the type is used. Columns past the
+    bytes of a word are zeros.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        words, out = args
-        word, byte = ir.VectorType(ir.IntType(64), 8), ir.VectorType(ir.IntType(8), _LANES)
+        words, stride, offsets, _, out = args
+        full, byte = ir.VectorType(ir.IntType(64), 8), ir.VectorType(ir.IntType(8), _LANES)
+        held, address = ir.IntType(word_type.bitwidth), words.type
 
         def shuffled(left: Any, right: Any, order: list[int]) -> Any:
             return builder.shuffle_vector(left, right, ir.Constant(ir.VectorType(ir.IntType(32), len(order)), order))
 
-        def at(base: Any, i: int, kind: Any) -> Any:
-            return builder.inttoptr(builder.add(base, base.type(i * _LANES)), kind.as_pointer())
+        def word_of(place: Any, code: int) -> Any:
+            if not in_order:
+                slot = builder.add(offsets, address(8 * code))
+                place = builder.add(words, builder.load(builder.inttoptr(slot, address.as_pointer()), align=8))
+            value = builder.load(builder.inttoptr(place, held.as_pointer()), align=word_type.bitwidth // 8)
+            return value if word_type.bitwidth == 64 else builder.zext(value, ir.IntType(64))
 
         # Bytes of eight words each, sorted by their place in the word; then the columns of an 8 x 8 matrix of those.
-        rows = [builder.load(at(words, i, byte), align=8) for i in range(8)]
         by_place = [8 * word + place for place in range(8) for word in range(8)]
-        rows = [builder.bitcast(shuffled(row, row, by_place), word) for row in rows]
+        rows, place = [], words
+        for i in range(8):
+            row = ir.Constant(full, ir.Undefined)
+            for j in range(8):
+                row = builder.insert_element(row, word_of(place, 8 * i + j), ir.IntType(32)(j))
+                if in_order:
+                    place = builder.add(place, stride)
+            row = builder.bitcast(row, byte)
+            rows.append(builder.bitcast(shuffled(row, row, by_place), full))
         for s in (1, 2, 4):
             for i in (i for i in range(8) if not i & s):
                 a, b = rows[i], rows[i + s]
                 rows[i] = shuffled(a, b, [8 + j - s if j & s else j for j in range(8)])
                 rows[i + s] = shuffled(a, b, [8 + j if j & s else j + s for j in range(8)])
         for i, column in enumerate(rows):
-            builder.store(builder.bitcast(column, byte), at(out, i, byte), align=1)
+            target = builder.inttoptr(builder.add(out, address(i * _LANES)), byte.as_pointer())
+            builder.store(builder.bitcast(column, byte), target, align=1)
         return context.get_dummy_value()
 
-    return types.none(words, out), generate
+    word_type, in_order = word, isinstance(offsets, types.NoneType)
+    return types.none(words, stride, offsets, word, out), generate
 
 
 @intrinsic
@@ -255,19 +307,23 @@ def sum_of_ones(_: Any, weights: Any, code: Any, n_bytes: Any) -> Any:
 
 
 @part
-def _lay_out(codes: Any, rows: Any, first: int, count: int, words: Any, columns: Any, tiles: Any) -> None:
+def _lay_out(codes: Any, rows: Any, first: int, count: int, offsets: Any, columns: Any, tiles: Any) -> None:
     """Arrange `count` codes in tiles of 64: all groups of the codes of a tile, one after the other."""
     size, n_words = codes.itemsize, codes.shape[1]
-    n_quads = -(-n_words * size // QUAD_BYTES)
-    word, column, tile = np.intp(words.ctypes.data), np.intp(columns.ctypes.data), np.intp(tiles.ctypes.data)
+    n_bytes, n_quads = n_words * size, len(tiles) // 4
+    column, tile = np.intp(columns.ctypes.data), np.intp(tiles.ctypes.data)
+    code, word = np.intp(codes.ctypes.data), codes[0, 0]
     for begin in range(0, count, _LANES):
-        for i in range(min(_LANES, count - begin)):
-            row = rows[first + begin + i] if len(rows) else first + begin + i
+        if len(rows) or begin + _LANES > count:
+            for i in range(_LANES):
+                place = first + min(begin + i, count - 1)  # the last code again, where there is none
+                offsets[i] = (rows[place] if len(rows) else place) * n_bytes
+            for w in range(n_words):  # what is too much is overwritten
+                bytes_of_words(code + w * size, n_bytes, np.intp(offsets.ctypes.data), word, column + w * size * _LANES)
+        else:
             for w in range(n_words):
-                words[w, i] = codes[row, w]
-        for w in range(n_words):
-            bytes_of_words(word + w * 8 * _LANES, column + w * size * _LANES)  # what is too much is overwritten
-        columns[n_words * size :] = 0
+                address = code + (first + begin) * n_bytes + w * size
+                bytes_of_words(address, n_bytes, None, word, column + w * size * _LANES)
         for quad in range(n_quads):
             groups_of_bytes(column + quad * QUAD_BYTES * _LANES, tile + (begin * n_quads + quad * _LANES) * 4)
 
@@ -298,40 +354,20 @@ def _partial(weights: Any, first: int, n_bits: int, sums: Any) -> None:
 
 
 @part
-def _step(weights: Any, n_groups: int) -> Any:
-    """The step with the least loss: a large one loses by rounding, a small one by cutting the largest entries."""
-    most = np.int64(1)
-    for g in range(n_groups):
-        most = max(most, _total(weights, g))
-    best, least = np.int64(0), np.inf
-    for divisor in (_LARGEST, 2 * _LARGEST, 4 * _LARGEST, 8 * _LARGEST):
-        step = most // divisor + 1
-        loss = 0.5 * step * n_groups
-        for g in range(n_groups):
-            loss += max(0, _total(weights, g) - _LARGEST * step) * 0.5
-        if loss < least:
-            best, least = step, loss
-    return best
+def _fill(weights: Any, limit: int, coarse: Any, is_narrow: bool) -> Any:
+    """The tables of a query for scores below a limit; returns the step of their entries.
 
-
-@part
-def _total(weights: Any, group: int) -> Any:
-    total = np.int64(0)
-    for j in range(group * GROUP_BITS, min(len(weights), (group + 1) * GROUP_BITS)):
-        total += abs(weights[j])
-    return total
-
-
-@part
-def _fill(weights: Any, coarse: Any) -> int:
-    """The tables of a query; returns the step of their entries."""
-    step = _step(weights, len(coarse))
+    Sums of bytes end at 255. Where they are the bound, that of the limit is just below. In longer codes the score of a
+    code at the limit is spread over several sums of about 160, so that few parts of near codes are cut.
+    """
+    most = _LARGEST - 1 if is_narrow else _NEAR * len(coarse) // (4 * PART)
+    step = limit // most + 1
     inverse = (1.0 - 1e-12) / step  # a product rounded up must not reach the next integer
     sums = np.empty(_ENTRIES, np.int64)
     for g in range(len(coarse)):
         _partial(weights, g * GROUP_BITS, GROUP_BITS, sums)
         for v in range(_ENTRIES):
-            coarse[g, v] = np.uint8(min(np.int32(_LARGEST), np.int32(min(np.float64(sums[v]) * inverse, 64.0))))
+            coarse[g, v] = np.uint8(np.int32(min(np.float64(sums[v]) * inverse, 255.0)))
     return step
 
 
@@ -360,16 +396,10 @@ def _cut_to(near: Any, far: Any, used: int, k: int) -> Any:
 
 
 @part
-def _bound(limit: int, step: int) -> Any:
-    """The bound from which on a code cannot be below the limit."""
-    return min(np.int64(_UNLIMITED), (limit - 1) // step + 1)
-
-
-@part
 def _accept(marks: Any, pairs: int, codes: Any, rows: Any, first: int, base: int, k: int, state: Any, near: Any,
             far: Any, weights: Any) -> None:  # fmt: skip
-    """Take the marked codes below the limit into the buffer; `state` is (limit, entries, step, bound,
-    weight of the ones of the query)."""
+    """Take the marked codes below the limit into the buffer; `state` is (limit, entries, bound, limit of the tables,
+    weight of the ones of the query, step of the tables)."""
     limit, used = state[0], state[1]
     for pair in range(pairs):
         mask, begin = np.uint64(marks[pair, 0]), marks[pair, 1]
@@ -386,9 +416,29 @@ def _accept(marks: Any, pairs: int, codes: Any, rows: Any, first: int, base: int
                     continue
             near[used], far[used] = i - base, score
             used += 1
-    if limit < state[0]:
-        state[3] = _bound(limit, state[2])
+    if limit == NO_SCORE and used >= k:
+        limit = _cut_to(near, far, used, k)
+        used = k
     state[0], state[1] = limit, used
+
+
+@part
+def _refresh(weights: Any, state: Any, coarse: Any, is_narrow: bool) -> None:
+    """The bound of the present limit of a query, with new tables if they are made for a much higher one."""
+    limit = state[0]
+    if limit < state[3] - (state[3] >> 4):
+        state[5] = _fill(weights, limit, coarse, is_narrow)
+        state[3] = limit
+    if limit < NO_SCORE:
+        state[2] = (limit - 1) // state[5] + 1  # a score below the limit has a bound below that
+
+
+@part
+def _mark_all(marks: Any, begin: int, end: int) -> int:
+    pairs = (end - begin) // _LANES
+    for pair in range(pairs):
+        marks[pair, 0], marks[pair, 1] = -1, begin + pair * _LANES
+    return pairs
 
 
 @entry
@@ -396,53 +446,57 @@ def select(stretch: Any, weights: Any, limits: Any, capacity: int, results: Any,
     """Write the codes of the smallest scores for every query, in order of (score, position).
 
     `stretch` is (codes, rows, start, stop, chunk): rows of words or bytes; the positions to look at, ascending, none
-    meaning all; the part of them that is searched; codes per chunk, a multiple of 128. `weights` and `limits` as in
-    `Projections`. `capacity` is the size of the buffer of a query. `results` is (offsets, scores, positions): query q
-    gets at most `offsets[q + 1] - offsets[q]` codes below its limit, written from `offsets[q]` on, and `kept[q]` is
-    their number. With a capacity of 0 nothing is written, and `kept[q]` is the number of codes below the limit.
+    meaning all; the part of them that is searched; codes per chunk, a multiple of 256. `weights` and `limits` as in
+    `Projections`; NO_SCORE is no limit. `capacity` is the size of the buffer of a query. `results` is (offsets, scores,
+    positions): query q gets at most `offsets[q + 1] - offsets[q]` codes below its limit, written from `offsets[q]` on,
+    and `kept[q]` is their number. With a capacity of 0 nothing is written, and `kept[q]` is the number of codes below
+    the limit.
     """
     codes, rows, start, stop, chunk = stretch
     offsets, scores, positions = results
     n_queries, n_bytes = len(weights), codes.shape[1] * codes.itemsize
     n_quads = -(-n_bytes // QUAD_BYTES)
-    tiles, columns = _matrix(4 * n_quads, chunk), _matrix(n_bytes + 8, _LANES)
-    words = np.zeros((codes.shape[1], _LANES), np.uint64)
+    is_narrow = n_quads <= NARROW
+    if not is_narrow:
+        n_quads = -(-n_quads // PART) * PART
+    tiles, columns = _matrix(4 * n_quads, chunk), _matrix(n_quads * QUAD_BYTES + 8, _LANES)
+    places = np.zeros(_LANES, np.int64)
     coarse = _matrix(n_queries * 4 * n_quads, _ENTRIES).reshape(n_queries, 4 * n_quads, _ENTRIES)
     marks = np.empty((GROUP, chunk // _LANES + 1, 2), np.int64)
-    state = np.zeros((n_queries, 5), np.int64)
+    state = np.zeros((n_queries, 6), np.int64)
     for q in range(n_queries):
-        state[q, 0], state[q, 2] = limits[q], _fill(weights[q], coarse[q])
-        state[q, 3] = _bound(limits[q], state[q, 2])
+        state[q, 0], state[q, 3] = limits[q], NO_SCORE
         for j in range(weights.shape[1]):
             state[q, 4] += max(np.int64(0), weights[q, j])
     near, far = np.empty((n_queries, capacity), np.uint32), np.empty((n_queries, capacity), np.int64)
     tile, mark = np.intp(tiles.ctypes.data), np.intp(marks.ctypes.data)
     next_table, next_mark = 4 * n_quads * _ENTRIES, marks.shape[1] * 16
+    marked = (0, 0, 0, 0)
     for first in range(start, stop, chunk):
         count = min(chunk, stop - first)
         table = np.intp(coarse.ctypes.data)  # in the loop: numba frees an array after its last use
-        _lay_out(codes, rows, first, count, words, columns, tiles)
+        _lay_out(codes, rows, first, count, places, columns, tiles)
         begin, last = 0, -(-count // STEP) * STEP
         while begin < last:
             end = min(last, begin + max(STEP, first - start + begin))
             for q in range(0, n_queries, GROUP):
-                a, n = table + q * next_table, min(GROUP, n_queries - q)
-                if n == GROUP:
-                    marked = mark_bounded(
-                        tile, n_quads, begin, end,
-                        (a, a + next_table, a + 2 * next_table, a + 3 * next_table),
-                        (state[q, 3], state[q + 1, 3], state[q + 2, 3], state[q + 3, 3]),
-                        (mark, mark + next_mark, mark + 2 * next_mark, mark + 3 * next_mark),
-                    )  # fmt: skip
-                    for g in range(GROUP):
-                        _take(marks[g], marked[g], count, codes, rows, first, start, offsets, q + g, state, near, far,
-                              weights, kept)  # fmt: skip
+                n = min(GROUP, n_queries - q)
+                for g in range(n):
+                    _refresh(weights[q + g], state[q + g], coarse[q + g], is_narrow)
+                # Past the last query, the last one again, which marks nothing.
+                b, c, d = q + min(1, n - 1), q + min(2, n - 1), q + min(3, n - 1)
+                addresses = (table + q * next_table, table + b * next_table, table + c * next_table,
+                             table + d * next_table)  # fmt: skip
+                bounds = (state[q, 2], state[b, 2] * (n > 1), state[c, 2] * (n > 2), state[d, 2] * (n > 3))
+                into = (mark, mark + next_mark, mark + 2 * next_mark, mark + 3 * next_mark)
+                if is_narrow:
+                    marked = mark_bounded(tile, n_quads, begin, end, addresses, bounds, into, None)
                 else:
-                    for g in range(n):
-                        (pairs,) = mark_bounded(tile, n_quads, begin, end, (a + g * next_table,),
-                                                (state[q + g, 3],), (mark,))  # fmt: skip
-                        _take(marks[0], pairs, count, codes, rows, first, start, offsets, q + g, state, near, far,
-                              weights, kept)  # fmt: skip
+                    marked = mark_bounded(tile, n_quads, begin, end, addresses, bounds, into, PART)
+                for g in range(n):
+                    pairs = marked[g] if state[q + g, 0] < NO_SCORE else _mark_all(marks[g], begin, end)
+                    _take(marks[g], pairs, count, codes, rows, first, start, offsets, q + g, state, near, far,
+                          weights, kept)  # fmt: skip
             begin = end
     if capacity:
         for q in range(n_queries):

@@ -16,10 +16,10 @@ from fusehash.search.projections import Projections, Scores
 from fusehash.search.rows import Allowed, CodeRows, Ints, Threads
 
 _BLOCK = 128  # queries that share one pass over the codes
-_CHUNK_BYTES = 1 << 19  # codes that stay in the second-level cache while a block of queries passes over them
+_CHUNK_BYTES = 1 << 20  # codes that stay in the second-level cache while a block of queries passes over them
 _BUFFER_BYTES = 1 << 24  # memory for the buffers of a block of queries
 _SHARE_BYTES = 1 << 22  # a thread is started only if it has so much to compare
-_NO_LIMIT = 1 << 62
+_NO_LIMIT = 1 << 62  # look_ups.NO_SCORE
 _ALL_ROWS = np.empty(0, np.int64)
 _NONE = np.empty(0, np.int64)
 
@@ -95,7 +95,7 @@ class _CodeWords:
         size = next(size for size in (8, 4, 2, 1) if n_bytes % size == 0)
         self.n_rows = len(codes) if allowed is None else len(allowed)
         self._codes, self._rows = codes.view(f"u{size}"), _ALL_ROWS if allowed is None else allowed
-        self._chunk = min(1 << 14, max(128, _CHUNK_BYTES // (2 * n_bytes) // 128 * 128), -(-self.n_rows // 128) * 128)
+        self._chunk = min(1 << 14, max(256, _CHUNK_BYTES // (2 * n_bytes) // 256 * 256), -(-self.n_rows // 256) * 256)
         self._n_bytes = n_bytes
 
     def codes(self, start: int, stop: int) -> tuple[Any, ...]:
