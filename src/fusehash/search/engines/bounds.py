@@ -38,8 +38,11 @@ def _invert(factors: Any, rows: Any, first: int, count: int, inverse: Any, ratio
 @part
 def _bounds(inverse: Any, ratio: Any, step: Any, total: Any, table_step: Any, limit: Any, out: Any) -> None:
     """For each code, what the sum of its look-ups must stay below; 65535, which no sum reaches, if that is unknown."""
+    if limit > LARGEST:  # there is none yet
+        out[:] = np.uint16(65535)
+        return
     unit = 0.5 / (step * table_step)
-    a, b, c = _F(0.5 * total / table_step), _F(min(limit, LARGEST) * unit), _F(unit)
+    a, b, c = _F(0.5 * total / table_step), _F(limit * unit), _F(unit)
     slack, none, most, zero = _F(4e-6), _F(1.0), _F(65535.0), _F(0.0)
     for i in range(len(out)):
         x, y = b * inverse[i], c * ratio[i]

@@ -5,6 +5,7 @@ As in weighted.py; bounds.py does the work.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,7 @@ def range_search(rows: CodeRows, queries: Projections, radius: float, allowed: A
     from fusehash.search.engines.bounds import nearest
 
     layout, n_queries, factors = _CodeWords(rows.codes, allowed), len(queries), factors_of(rows)
-    limits, threads = np.full(n_queries, np.nextafter(radius, np.inf)), layout.worthwhile(n_queries, threads)
+    limits, threads = np.full(n_queries, math.nextafter(radius, math.inf)), layout.worthwhile(n_queries, threads)
     query_blocks = _blocks(n_queries, 1, threads)
     stretches = cut_evenly(layout.n_rows, -(-threads // len(query_blocks)))
     counts = np.zeros((len(stretches), n_queries), np.int64)
