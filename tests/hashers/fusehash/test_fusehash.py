@@ -585,3 +585,24 @@ def test_sparse_views_that_are_no_bags_are_learned_like_dense_ones() -> None:
     dense = fh.FuseHash(n_bits=16, random_state=0).fit(views)
     sparse = fh.FuseHash(n_bits=16, random_state=0).fit({**views, "a": sp.csr_array(X)})
     assert np.array_equal(dense.codes_, sparse.codes_)
+
+
+def test_canonical_hash_functions_are_saved_continued_and_learned_from_gaps(tmp_path: Path) -> None:
+    data = fh.datasets.make_paired(n_samples=500, random_state=0)
+    views = {name: np.array(X, dtype=float) for name, X in data.views.items()}
+    train, new = {n: X[:400] for n, X in views.items()}, {n: X[400:] for n, X in views.items()}
+    params = {**UNTUNED, "hash_functions": "canonical", "feature_map": "linear", "n_bits": 32, "random_state": 0}
+
+    def recall(model: fh.FuseHash) -> float:
+        codes = [model.encode(X, view=name) for name, X in new.items()]
+        return float(np.mean(fh.evaluation.pair_recall(*codes, k=10)))
+
+    model = fh.FuseHash(**params).fit(train)
+    model.save(tmp_path / "model")
+    assert recall(fh.load(tmp_path / "model")) == recall(model) > 0.4
+    first, second = ({n: X[rows] for n, X in train.items()} for rows in (slice(0, 250), slice(250, 400)))
+    assert recall(fh.FuseHash(**params).partial_fit(first).partial_fit(second)) > 0.3
+    train["image"][:50] = np.nan
+    assert recall(fh.FuseHash(missing="allow", **params).fit(train)) > 0.35
+    with pytest.raises(DataError, match="at least two views"):
+        fh.FuseHash(hash_functions="canonical").fit({"image": new["image"]})
