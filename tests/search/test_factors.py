@@ -80,6 +80,21 @@ def test_results_equal_brute_force(problem: dict[str, Any], shape: str) -> None:
     assert_array_equal(found_ids, ids[kept][order][near])
 
 
+def test_estimates_beyond_the_largest_double_are_found_too() -> None:
+    codes = np.array([[255] * 8, [0] * 8, [15] * 8], np.uint8)
+    factors = np.array([[3e38, 0.0], [3e38, 1.0], [1.0, 0.5]], np.float32)
+    queries = np.full((1, 64), 1e299)
+    largest = np.finfo(np.float64).max
+    for engine in ("scan", "numpy"):
+        index = HammingIndex(64, engine=engine, factors=True)
+        index.add(codes, factors=factors)
+        distances, ids = index.search(queries, 3)
+        assert_array_equal(distances, [[-largest, -0.5, largest]])
+        assert_array_equal(ids, [[0, 2, 1]])
+        assert_array_equal(index.range_search(queries, largest)[2], [0, 2, 1])
+        assert_array_equal(index.range_search(queries, -largest)[2], [0])
+
+
 def test_all_engines_agree_on_many_codes_and_factors_do_not_change_hamming_distances() -> None:
     rng = np.random.default_rng(0)
     codes = rng.integers(0, 256, (5000, 32), dtype=np.uint8)
@@ -205,6 +220,7 @@ def test_wrong_factors_change_nothing(tmp_path: Path) -> None:
             (factors[:5], r"floats of shape \(6, 2\), one row per code. Got float32 of shape \(5, 2\)"),
             (factors[:, :1], r"Got float32 of shape \(6, 1\)"),
             (np.ones((6, 2), int), "Got int64"),
+            ([[1.0, 2.0], [3.0]], "Got rows of unequal length"),
             (np.where(np.arange(12).reshape(6, 2) == 3, np.nan, factors), "Got NaN, infinity or larger numbers"),
             (1e300 * factors.astype(float), "finite in single precision"),
             (-factors[:, :1] * [[1, 0]], "must not be negative"),

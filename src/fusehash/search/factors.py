@@ -30,7 +30,10 @@ Factors = NDArray[np.float32]
 
 def encoded(factors: ArrayLike, count: int) -> Codes:
     """Factors as rows of bytes; there must be `count`."""
-    values = np.asarray(factors)
+    try:
+        values = np.asarray(factors)
+    except ValueError:
+        raise DataError("Factors must be a matrix of floats. Got rows of unequal length instead.") from None
     if values.shape != (count, 2) or values.dtype.kind != "f":
         expected = f"Factors must be a matrix of floats of shape ({count}, 2), one row per code."
         raise DataError(f"{expected} Got {values.dtype} of shape {values.shape} instead.")

@@ -67,7 +67,10 @@ def check_projections(queries: ArrayLike, n_bits: int) -> Projections:
 
 def check_real(matrix: ArrayLike, width: int, what: str) -> NDArray[np.float64]:
     """An (n, width) matrix of real numbers in double precision; DataError for NaN, infinity and rows of zeros."""
-    values = np.asarray(matrix)
+    try:
+        values = np.asarray(matrix)
+    except ValueError:
+        raise DataError(f"{what} must be a matrix of floats. Got rows of unequal length instead.") from None
     if values.ndim != 2 or values.shape[1] != width or values.dtype.kind != "f":
         raise DataError(
             f"{what} must be a matrix of floats of shape (n, {width}). Got {values.dtype} of shape {values.shape} "
