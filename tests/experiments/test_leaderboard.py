@@ -133,6 +133,8 @@ def test_a_contributed_row_is_in_the_table(folder):
         ({"protocol": "X"}, "known protocol"),
         ({"bits": "12"}, "multiple of 8"),
         ({"label": "a|b"}, "plain text"),
+        ({"params": "{"}, "line 2: its field params must be a JSON document"),
+        ({"params": "[" * 9999}, "must be a JSON document"),
         ({"method": "magic"}, "must name the group of 'magic'"),
     ],
     ids=str,

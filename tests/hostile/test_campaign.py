@@ -33,7 +33,7 @@ OPENING = {
 # Modules that open only what fusehash or its packages brought along, what the user typed, or what they wrote before.
 TRUSTED = {
     "app.routes.pages", "app.server", "commands.demo", "commands.serve", "datasets.emoji", "dedupe.removal", "encoders",
-    "experiments.tables", "integrations.duckdb",
+    "encoders.downloads", "experiments.tables", "integrations.duckdb",
     "numerics.compiled", "numerics.memory", "search.servers.address", "search.servers.milvus",
     "search.servers.postgres", "streams.writers",
 }  # fmt: skip

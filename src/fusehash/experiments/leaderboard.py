@@ -196,11 +196,11 @@ def _result(row: dict[str, str], entry: dict[str, Any], source: int) -> Result:
     if not row["bits"].isdecimal() or int(row["bits"]) % 8:
         raise ValueError(f"bits must be a multiple of 8, and not {row['bits']!r}.")
     _check_plain(row["label"], row["dataset"])
-    group = _group(row["method"], entry)
+    group, params = _group(row["method"], entry), trust.parse_json(row["params"] or "{}", "its field params")
     return Result(
         row["dataset"], row["data_hash"], row["metric"], row["ties"], row["protocol"], row["direction"],
         int(row["bits"]), row["label"], group, values, row["seeds"], (row["n_query"], row["n_database"]), source,
-        _marks(row["method"], group), json.dumps(json.loads(row["params"] or "{}"), sort_keys=True),
+        _marks(row["method"], group), json.dumps(params, sort_keys=True),
         row["fit_seconds"],
     )  # fmt: skip
 
