@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import sys
 import tomllib
@@ -147,3 +148,16 @@ def test_shells_complete_commands(shell, words, expected):
 def test_completion_can_be_installed():
     done = CliRunner().invoke(app, ["--help"], prog_name="fusehash", env={"COLUMNS": "120"})
     assert "--install-completion" in done.output
+
+
+@pytest.mark.parametrize(
+    ("line", "variant"),
+    [("**FuseHash()**", "default"), ("AGSFH(), the", "paper"), ("control: regression", "regression"),
+     ("control: CCA", "random")],
+)  # fmt: skip
+def test_the_table_of_the_readme_is_what_is_stored(line, variant):
+    (shown,) = re.findall(rf"^\| {re.escape(line)}[^|]*\|(.*)\|$", README, re.MULTILINE)
+    lines = (ROOT / "benchmarks" / "results" / "study.jsonl").read_text(encoding="utf-8").splitlines()
+    wanted = {"data": "wiki", "variant": variant, "bits": 64, "asymmetric": False}
+    (row,) = [row for row in map(json.loads, lines) if wanted.items() <= row.items()]
+    assert [f"{score['mean']:.3f}"[1:] for score in row["scores"]] == [cell.strip(" *") for cell in shown.split("|")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 from fusehash.collection import Collection, CollectionError, CorruptCollectionError, NewItem
+from fusehash.collection.encoding import FEATURES, FeatureCache
 from fusehash.errors import FusehashError
 from hostile.scale import cases
 
@@ -131,6 +133,22 @@ def test_a_damaged_cache_is_made_again(copy, content):
     with Collection.open(copy) as collection:
         collection.reindex()
         assert collection.search("a red thing", k=3)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_cache_of_an_earlier_format_gets_the_current_one_and_keeps_its_features(copy, version):
+    with sqlite3.connect(copy / "features.db") as database:
+        before = database.execute("SELECT encoder, content, row FROM feature ORDER BY number").fetchall()
+        if version == 1:
+            database.execute("ALTER TABLE feature DROP COLUMN checksum")
+        database.execute(f"PRAGMA user_version = {version}")
+    database.close()
+    with contextlib.closing(FeatureCache(copy / "features.db")) as cache:
+        assert not cache.missing(before[0][0], [before[0][1]])
+    with sqlite3.connect(copy / "features.db") as database:
+        assert database.execute("PRAGMA user_version").fetchone() == (FEATURES.format,)
+        assert database.execute("SELECT encoder, content, row FROM feature ORDER BY number").fetchall() == before
+    database.close()
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")

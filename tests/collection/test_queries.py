@@ -240,6 +240,8 @@ def test_a_calibration_survives_its_file_and_refuses_others(small) -> None:
     assert stored is None or Calibration.from_dict(stored).to_dict().keys() == stored.keys()
     made = Calibration((0.0, 1.0, 2.0, 0.0, 0.0, 0.0, 0.5), 0.5, 40)
     assert Calibration.from_dict(made.to_dict()) == made
+    earlier = {**made.to_dict(), "weights": [0.0, 1.0, 2.0, 0.0, 0.0, 0.5]}
+    assert Calibration.from_dict(earlier).weights == (0.0, 1.0, 2.0, 0.0, 0.0, 0.5, 0.0)  # no weight for neighbors
     for wrong in ({}, {**made.to_dict(), "weights": [1.0]}, {**made.to_dict(), "unnamed": float("nan")}, 3):
         with pytest.raises(DamageError):
             Calibration.from_dict(wrong)

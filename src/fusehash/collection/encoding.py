@@ -207,13 +207,14 @@ class FeatureCache:
         return self._recreate()
 
     def _upgrade(self, features: Database) -> None:
-        """Add the checksums that format 1 does not have."""
+        """Take the current format; add the checksums that format 1 does not have."""
         with features.reading() as database:
             (version,) = database.execute("PRAGMA user_version").fetchone()
         if version == FEATURES.format:
             return
         with features.writing() as database:
-            if version == 1 and database.execute("PRAGMA user_version").fetchone() == (1,):  # no process was faster
+            (version,) = database.execute("PRAGMA user_version").fetchone()  # another process may have been faster
+            if version == 1:
                 database.execute("ALTER TABLE feature ADD COLUMN checksum INTEGER")
                 for (number,) in database.execute("SELECT number FROM feature").fetchall():
                     query = "SELECT encoder, content, row FROM feature WHERE number = ?"
@@ -222,7 +223,7 @@ class FeatureCache:
                         raise sqlite.DamageError("features are damaged")
                     checksum = _feature_checksum(encoder, content, row)
                     database.execute("UPDATE feature SET checksum = ? WHERE number = ?", (checksum, number))
-                database.execute(f"PRAGMA user_version = {FEATURES.format}")
+            database.execute(f"PRAGMA user_version = {FEATURES.format}")
 
     def _recreate(self) -> Database:
         self.close()

@@ -103,6 +103,7 @@ class Calibration:
         """From JSON values; raises DamageError if they cannot be any."""
         try:
             weights = tuple(float(weight) for weight in content["weights"])
+            weights += (0.0,) * (len(weights) == 6)  # earlier builds did not look at neighbors
             made = cls(weights, float(content["unnamed"]), int(content["pairs"]))
         except (TypeError, ValueError, KeyError):
             raise DamageError("its calibration is damaged") from None
