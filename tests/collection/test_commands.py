@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -190,6 +191,13 @@ def test_without_out_the_collection_is_named_after_the_folder_and_the_command_sa
     assert first.exit_code == 0, first.output
     assert "The collection is the folder photos.collection. Next: fusehash search photos.collection" in first.stdout
     assert answer("index", "stats", "photos.collection")["items"] == 24
+    other = shutil.copytree(photos, tmp_path / "elsewhere" / "photos")
+    (other / "red0.png").unlink()
+    refused = call("index", other)
+    assert refused.exit_code == 1
+    assert "Name this one or another one with --out." in " ".join(refused.stderr.split())
+    assert answer("index", "stats", "photos.collection")["items"] == 24  # pictures of a namesake take no one's place
+    assert answer("index", other, "--out", "photos.collection")["removed"] == 1  # if you say so
     monkeypatch.chdir(photos)  # inside, the collection is no part of what is indexed
     for _ in range(2):
         assert call("index", ".", "--bits", 16).exit_code == 0

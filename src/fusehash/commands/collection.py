@@ -123,7 +123,7 @@ def build(
     from fusehash.collection import Collection, read_folder
 
     chosen = _chosen(bits, image_encoder, text_encoder, seed)
-    out = out or Path(f"{photos.absolute().resolve().stem or 'photos'}.collection")
+    is_named, out = out is not None, out or Path(f"{photos.absolute().resolve().stem or 'photos'}.collection")
     items = list(read_folder(photos, captions))
     if not items:
         raise DataError(f"There must be pictures or texts to index. {photos} has none.")
@@ -139,6 +139,8 @@ def build(
     else:
         collection = Collection.open(out)
         _check_same(collection, chosen)
+        if not is_named:
+            _check_source(collection, photos)
     try:
         with collection, progress("index") as report:
             done = collection.build(items, progress=report)
@@ -314,6 +316,14 @@ def _takes_words(collection: Collection) -> bool:
         return bool(collection.query_code(text="a picture"))
     except FusehashError:
         return False
+
+
+def _check_source(collection: Collection, photos: Path) -> None:
+    """Raise if all pictures of a collection are from another folder: building it would remove them from it."""
+    paths = [item.path for item in collection.items(limit=100) if item.path is not None]
+    if paths and not any(path.resolve().is_relative_to(photos.resolve()) for path in paths):
+        problem = f"The collection {collection.path} must have pictures of {photos}. It has those of {paths[0].parent}."
+        raise DataError(f"{problem} Name this one or another one with --out.")
 
 
 def _check_same(collection: Collection, chosen: dict[str, Any]) -> None:
