@@ -110,6 +110,14 @@ def test_without_captions_the_confidences_that_ship_with_the_bridge_order_the_re
         assert first.item.text == "a red thing number0"
 
 
+def test_a_picture_whose_code_is_that_of_the_query_is_not_certain(bridged: Any, items: Any, tmp_path: Any) -> None:
+    with Collection.create(tmp_path / "c", n_bits=8) as collection:
+        collection.build(replace(item, text=None) for item in items(60))
+        hits = collection.search("a red thing", k=60)
+        assert hits[0].score == 1.0  # with few bits, or for many pictures, that happens
+        assert max(hit.confidence for hit in hits) < 1.0
+
+
 def test_the_confidences_that_ship_rise_with_the_fit() -> None:
     for name in bridges.SHIPPED.values():
         made = shipped(name)

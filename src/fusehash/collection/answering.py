@@ -254,7 +254,8 @@ class _Side:
         confidences = np.full(len(ids), np.nan)
         if text and rerank and not is_composed and snapshot.calibration and len(ids):
             confidences = self._confidences(ids, codes)
-            confidences[scores == 1.0] = 1.0  # exactly the words of the query
+            if words is not None:
+                confidences[scores == 1.0] = 1.0  # its caption has exactly the words of the query
         ranked = Ranked(ids, distances, scores, codes, confidences)
         is_alone = not (text or question.like or question.unlike)
         first = np.isin(ids, self.pictures.same) & is_alone
