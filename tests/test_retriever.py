@@ -101,6 +101,14 @@ def test_texts_and_pictures_go_in_and_ids_come_out(tmp_path: Path) -> None:
     retriever = fh.Retriever.create(tmp_path / "rows", model, encoders={"text": text})
     with retriever, pytest.raises(DataError, match="view 'image' has none"):
         retriever.add(pictures[:2], view="image")
+    for view in ("sound", 2, -1):
+        with (
+            fh.Retriever.open(tmp_path / "rows") as retriever,
+            pytest.raises(DataError, match="one of 'image', 'text'"),
+        ):
+            retriever.add(texts[:2], view=view)
+    with fh.Retriever.open(tmp_path / "rows") as retriever:
+        assert_array_equal(retriever.add(texts[:2], view=np.int64(1)), [0, 1])  # type: ignore[arg-type]
     settings = json.loads((tmp_path / "mine" / "retriever.json").read_text())
     for name, sentence in [("../mine/encoder-0.encoder", "missing or a link"), ("encoder-9.encoder", "missing")]:
         changed = {**settings, "encoders": {"text": {**settings["encoders"]["text"], "file": name}}}

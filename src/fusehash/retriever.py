@@ -286,7 +286,7 @@ class Retriever:
         items = [X] if _is_raw(X) else list(X) if isinstance(X, (list, tuple)) and any(map(_is_raw, X)) else None
         if items is None:
             return X
-        name = self.model.view_names_[view] if isinstance(view, int) else view
+        name = self.model._view_name(view)
         if name not in self.encoders:
             raise DataError(f"Texts and pictures need an encoder, and view {name!r} has none in this retriever.")
         features, problems = self.encoders[name].encode(items)

@@ -126,6 +126,13 @@ def test_wrong_views_are_refused(change, message):
         inspect_embeddings({**VIEWS, **change}, lengths=(16,))
 
 
+def test_views_too_wide_for_memory_are_refused_before_any_work(monkeypatch):
+    monkeypatch.setattr("fusehash.numerics.memory.available_memory", lambda: 2**30)
+    wide = np.ones((3, 8_000), np.float32)
+    with pytest.raises(DataError, match=r"inspect_embeddings must fit .* covariances and rotations of 8,000 columns"):
+        inspect_embeddings({"image": wide, "text": wide}, lengths=(16,))
+
+
 @pytest.mark.parametrize(
     "params",
     [{"lengths": (12,)}, {"lengths": ()}, {"k": 0}, {"k": 9, "candidates": 8}, {"n_rows": 1}, {"n_queries": 0}],

@@ -51,6 +51,16 @@ def test_what_was_added_is_there_after_reopening(path: Path) -> None:
         assert index.stats()["file_bytes"] < 1.05 * 100_000 * 16
 
 
+@pytest.mark.parametrize("n_bits", [8, 1032, 4096])
+def test_codes_of_every_width_are_there_after_reopening(path: Path, n_bits: int) -> None:
+    codes = random_codes(600, n_bits)
+    with opened(path, n_bits) as index:
+        index.add(codes)
+    with opened(path) as index:
+        assert index.n_bits == n_bits
+        assert_array_equal(index.get(np.arange(600)), codes)
+
+
 def test_codes_added_one_by_one_stay_in_few_blocks(path: Path) -> None:
     codes = random_codes(300)
     with opened(path, 64) as index:

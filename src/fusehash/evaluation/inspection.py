@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from fusehash.errors import DataError
 from fusehash.evaluation.embeddings import largest, recall_of, rescored
 from fusehash.numerics.features import unit_rows
+from fusehash.numerics.memory import check_memory
 from fusehash.numerics.rotation import random_rotations
 from fusehash.parameters import MAX_BITS, integer, multiple_of, sequence
 from fusehash.views import Floats, PairedViews, ViewsLike
@@ -142,7 +143,7 @@ def inspect_embeddings(
     Raises
     ------
     DataError, ParameterError
-        If there are not two views of one width with at least 3 rows, or a row is all zeros.
+        If there are not two views of one width with at least 3 rows, a row is all zeros, or memory is too small.
 
     References
     ----------
@@ -163,6 +164,8 @@ def inspect_embeddings(
         raise DataError(f"Joint embeddings must have one width. Got {paired.n_features}.")
     if paired.n_rows < 3:
         raise DataError(f"There must be at least 3 pairs. Got {paired.n_rows}.")
+    width = paired.n_features[paired.names[0]]
+    check_memory(owner, f"covariances and rotations of {width:,} columns", 3 * 8 * width**2)
     sequence(multiple_of(8), f"multiples of 8, at most {MAX_BITS}").check(owner, "lengths", lengths)
     integer(1).check(owner, "k", k)
     integer(k, None, f" (k = {k})").check(owner, "candidates", candidates)

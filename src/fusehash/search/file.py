@@ -30,6 +30,7 @@ import numpy as np
 
 from fusehash.bits import Codes, check_codes
 from fusehash.errors import CorruptIndexError, FusehashError, ParameterError
+from fusehash.parameters import MAX_BITS
 from fusehash.search import factors, vectors
 from fusehash.search.engines import Engine
 from fusehash.search.rows import CodeRows, Edit, Ids, Ints, find
@@ -294,7 +295,7 @@ class FileState:
         ).fetchone()
         if row is None or not all(isinstance(value, int) for value in row) or _checksum(row[:-1]) != row[-1]:
             raise DamageError("its state is damaged")
-        if row[0] not in range(8, 1025, 8) or not 0 <= row[1] < 1 << 62:  # a forged width or revision
+        if row[0] not in range(8, MAX_BITS + 1, 8) or not 0 <= row[1] < 1 << 62:  # a forged width or revision
             raise DamageError("its state is damaged")
         return cls(*row[:-1])
 
