@@ -35,7 +35,7 @@ export function meaningOf(hit, answer) {
   if (hit.confidence === null) return answer.matching === null
     ? `Results are sorted by how similar their codes are to the query: ${hit.distance} of ${answer.n_bits} bits differ.`
     : "Too few captioned pictures are known here to say how likely this result is right; results are sorted by words and codes.";
-  if (hit.confidence === 1) return "Its caption has exactly the words of the query.";
+  if (hit.confidence === 1 && hit.score === 1) return "Its caption has exactly the words of the query.";
   return `${percent(hit.confidence)}: how likely somebody who describes it uses a word of the query, as measured on captions that were hidden.${hit.item.text ? " A word of its own caption makes that more likely." : ""}`;
 }
 
