@@ -69,7 +69,8 @@ experiments.workers experiments.runner experiments.scoring experiments.leaderboa
 integrations integrations.sklearn integrations.dataframes integrations.duckdb integrations.datasets
 integrations.rows integrations.vector_codes integrations.documents integrations.langchain
 integrations.llama_index integrations.haystack
-collection.items collection.store collection.encoding collection.bridge collection.training collection.catalogue
+collection.dates collection.items collection.store collection.encoding collection.bridge collection.training
+collection.catalogue
 collection.queries collection.queries.language collection.queries.words collection.queries.filters
 collection.queries.neighbors collection.queries.calibration collection.changes collection.generations
 collection.originals collection.likeness collection.overview collection.searching collection.answering

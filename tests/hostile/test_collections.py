@@ -154,12 +154,12 @@ def forge(folder: Path, **columns: object) -> None:
     """Give the first item other values, with all checksums right."""
     with sqlite3.connect(folder / "items.db") as database:
         state = store.CollectionState.read(database)
-        [row] = database.execute("SELECT * FROM item ORDER BY id LIMIT 1")
+        [row] = store.read_rows(database, "ORDER BY id LIMIT 1")
         names = store._NAMES
         content = tuple({**dict(zip(names, row, strict=False)), **columns}.values())
-        forged = (*content, zlib.crc32(ascii(content).encode()))
+        forged = store._with_checksum(content)
         database.execute(
-            f"UPDATE item SET ({', '.join(names)}, checksum) = ({', '.join('?' * 14)}) WHERE id = ?", (*forged, row[0])
+            f"UPDATE item SET ({', '.join(names)}, checksum) = ({', '.join('?' * 15)}) WHERE id = ?", (*forged, row[0])
         )
         assert state.totals is not None
         replace(state, totals=state.totals.changed([row], [forged])).write(database)
@@ -182,6 +182,9 @@ def forge(folder: Path, **columns: object) -> None:
         {"width": "wide"},
         {"height": 1.5},
         {"trained": b"1"},
+        {"taken": 2019},
+        {"taken": "some day"},
+        {"taken": "2019-05-03T"},
     ],
 )
 def test_items_of_the_wrong_type_are_refused(copy: Path, columns: dict[str, object]) -> None:
@@ -325,7 +328,7 @@ def test_a_reader_goes_on_while_a_writer_adds_checksums_to_an_old_collection(tmp
         assert len(reader) == total
         assert {**reader.stats(), "bytes": 0} == {**stats, "bytes": 0}
     with sqlite3.connect(tmp_path / "old" / "items.db") as database:
-        assert database.execute("PRAGMA user_version").fetchone() == (2,)
+        assert database.execute("PRAGMA user_version").fetchone() == (store.ITEMS.format,)
         assert database.execute("SELECT count(*) FROM item WHERE checksum IS NULL").fetchone() == (0,)
     assert "checksum" in json.loads((tmp_path / "old" / "collection.json").read_text())
 

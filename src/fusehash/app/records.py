@@ -50,7 +50,7 @@ class ItemRecord(ApiModel):
     labels: list[str]
     width: int = Field(description="Of the image, in pixels; 0 without one.")
     height: int
-    day: str = Field(description="The date of its image as YYYY-MM-DD, or nothing.")
+    day: str = Field(description="When its picture was taken, else when the file was changed; YYYY-MM-DD or nothing.")
     path: str | None = Field(description="Where its image was read from, if this server shows paths; or null.")
     thumbnail: str | None = Field(description="Address of a small picture, or null.")
     image: str | None = Field(description="Address of the original picture, or null.")

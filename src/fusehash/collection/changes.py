@@ -56,7 +56,7 @@ class Plan:
     new: list[Entry] = field(default_factory=list)
     changed: list[Entry] = field(default_factory=list)
     unchanged: list[Entry] = field(default_factory=list)
-    touched: list[Entry] = field(default_factory=list)  # unchanged, but their files moved or have another time
+    touched: list[Entry] = field(default_factory=list)  # unchanged, but their files moved, or have another time or day
     removed: list[int] = field(default_factory=list)
     restored: list[Entry] = field(default_factory=list)  # removed before; they get the ids that they had
 
@@ -72,10 +72,15 @@ class Plan:
         if not has_image and partial:
             same = True
             entry.path, entry.size, entry.mtime = stored.path, stored.size, stored.mtime
+            entry.taken = stored.taken
         elif not has_image:
             same = stored.image is None and stored.problem is None
         elif entry.is_same_file(stored):
-            same = True
+            entry.taken = stored.taken
+            if stored.taken is None and stored.image is not None:  # of a time when the day was not read
+                with contextlib.suppress(UnreadableError):
+                    entry.read()
+            same = entry.image is None or entry.image == stored.image
             entry.size, entry.mtime = stored.size, stored.mtime
         else:
             try:
@@ -91,7 +96,7 @@ class Plan:
             return
         entry.trained = stored.trained
         self.unchanged.append(entry)
-        now, before = ((e.path, e.size, e.mtime, e.built) for e in (entry, stored))
+        now, before = ((e.path, e.size, e.mtime, e.built, e.taken) for e in (entry, stored))
         if now != before:
             self.touched.append(entry)
 

@@ -360,7 +360,7 @@ class ItemEncoder:
 
     def _content(self, entry: Entry) -> bytes | None:
         """The image of an entry. If the file of a stored one has changed or is gone, its thumbnail replaces it."""
-        before = entry.image, entry.size, entry.mtime
+        before = entry.image, entry.size, entry.mtime, entry.taken
         try:
             data = entry.read()
             if not entry.stored or entry.image == before[0]:
@@ -369,7 +369,7 @@ class ItemEncoder:
             if not entry.stored:
                 entry.problem, entry.image = str(error), None
                 return None
-        entry.image, entry.size, entry.mtime = before
+        entry.image, entry.size, entry.mtime, entry.taken = before
         with self._items.reading() as database:
             thumbnail = store.read_thumbnail(database, entry.image)
         return None if thumbnail is None else thumbnail[2]

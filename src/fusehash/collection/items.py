@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fusehash.collection.dates import day_taken
 from fusehash.datasets.folders import NewItem, content_hash
 from fusehash.errors import DataError, FusehashError
 
@@ -38,7 +39,8 @@ class UnreadableError(Exception):
 class Item:
     """An item of a collection. An id is never used again; width and height are in pixels, 0 without an image.
 
-    `path` is where the image was read from, and `day` its date as YYYY-MM-DD; None and "" if they are not known.
+    `path` is where the image was read from, and `day` its date as YYYY-MM-DD: when its picture was taken or, if
+    the file does not say so, when the file was last changed. None and "" if they are not known.
     """
 
     id: int
@@ -160,6 +162,7 @@ class Entry:
     built: bool = False  # added by build(), removed when a later build() does not name it
     trained: bool = False  # the current model was trained with it
     problem: str | None = None  # why its image cannot be used
+    taken: str | None = None  # the day, "" if the image does not say; None before it is read, and in older collections
     stored: bool = False  # equal to what the collection holds; its image need not be read
 
     @property
@@ -177,7 +180,7 @@ class Entry:
         return None if self.text is None else content_hash(self.text.encode())
 
     def read(self) -> bytes:
-        """Read the image as it is now; sets its hash, size and modification time."""
+        """Read the image as it is now; sets its hash, day, size and modification time."""
         data = self.data
         if data is None:
             if self.path is None:
@@ -194,7 +197,7 @@ class Entry:
                 raise UnreadableError(f"the image file cannot be read: {reason}.") from error
             settled = time.time_ns() - status.st_mtime_ns > _SETTLED_NS
             self.size, self.mtime = (status.st_size, status.st_mtime_ns) if settled else (0, 0)
-        self.image = content_hash(data)
+        self.image, self.taken = content_hash(data), day_taken(data)
         return data
 
     def is_same_file(self, stored: Entry) -> bool:

@@ -14,7 +14,8 @@ inside a transaction of their caller.
 
 Nothing is believed that a checksum does not confirm. Every row of `item` and `thumbnail` has its own, the state has one
 of itself, of all codes, of all items and of the model and encoder files; so damaged, exchanged and missing rows are
-noticed. In format 1, items had none: such a file is read as it is, and the first writer adds them (`upgrade`).
+noticed. In format 1, items had none, and in format 2 no day on which their pictures were taken: such a file is read as
+it is, and the first writer adds what is missing (`upgrade`).
 """
 
 from __future__ import annotations
@@ -51,21 +52,22 @@ _OTHER_TABLES = (
     "CREATE TABLE state (only INTEGER PRIMARY KEY, content TEXT NOT NULL, checksum INTEGER NOT NULL)",
     "CREATE TABLE code (id INTEGER PRIMARY KEY, code BLOB NOT NULL)",
 )
-_TABLES = (  # as ALTER TABLE leaves those of format 1
+_TABLES = (  # as ALTER TABLE leaves those of formats 1 and 2
     "CREATE TABLE item (id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, text TEXT, labels TEXT, "
     "image BLOB, width INTEGER, height INTEGER, path TEXT, size INTEGER, mtime INTEGER, built INTEGER, "
-    "trained INTEGER, problem TEXT, checksum INTEGER)",
+    "trained INTEGER, problem TEXT, checksum INTEGER, taken TEXT)",
     "CREATE TABLE thumbnail (image BLOB PRIMARY KEY, width INTEGER, height INTEGER, jpeg BLOB, checksum INTEGER)",
 )
+_FORMAT_2_TABLES = tuple(table.replace(", taken TEXT)", ")") for table in _TABLES)
 _FORMAT_1_TABLES = (
-    *(table.replace(", checksum INTEGER)", ")") for table in _TABLES),
+    *(table.replace(", checksum INTEGER)", ")") for table in _FORMAT_2_TABLES),
     "CREATE TABLE label (name TEXT, id INTEGER, PRIMARY KEY (name, id)) WITHOUT ROWID",
 )
 ITEMS = sqlite.FileKind(
     name=lambda path: f"The collection {path.parent}",
     application_id=0x4648434F,  # "FHCO"
-    format=2,
-    older=(1,),
+    format=3,
+    older=(1, 2),
     schema=(*_OTHER_TABLES, *_TABLES),
     unavailable=CollectionError,
     corrupt=CorruptCollectionError,
@@ -77,13 +79,16 @@ GENERATION_TABLES = (
     "CREATE TABLE generation_code (number INTEGER, id INTEGER, content BLOB, code BLOB, trained INTEGER, "
     "PRIMARY KEY (number, id)) WITHOUT ROWID",
 )
-_COLUMNS = "id, key, text, labels, image, width, height, path, size, mtime, built, trained, problem"  # as in Entry
+_COLUMNS = "id, key, text, labels, image, width, height, path, size, mtime, built, trained, problem, taken"  # of Entry
 _NAMES = _COLUMNS.split(", ")
 _NO = type(None)
 _TYPES = frozenset(  # that the columns of an item may have
-    (int, str, text, str, image, int, int, path, int, int, int, int, problem)
-    for text, image, path, problem in product((str, _NO), (bytes, _NO), (str, bytes, _NO), (str, _NO))
+    (int, str, text, str, image, int, int, path, int, int, int, int, problem, taken)
+    for text, image, path, problem, taken in product(
+        (str, _NO), (bytes, _NO), (str, bytes, _NO), (str, _NO), (str, _NO)
+    )
 )
+_DAY = re.compile(r"(?:[0-9]{4}-[0-9]{2}-[0-9]{2})?")
 _DIGEST = (1 << 62) - 1
 _FILE_NAME = re.compile(r"(?:[0-9a-f]{20})?")  # of a model or encoder, without its kind: a fingerprint or nothing
 _OWN_FILES = ("collection.json", "items.db", "items.db-wal", "items.db-shm", "features.db", "writer.lock")
@@ -243,7 +248,7 @@ class Totals:
         """The totals after some rows were removed and others added."""
         values = asdict(self)
         for sign, rows in ((-1, gone), (1, new)):
-            for id, _, text, _, image, _, _, _, _, _, _, trained, problem, checksum in rows:
+            for id, _, text, _, image, _, _, _, _, _, _, trained, problem, _, checksum in rows:
                 values["items"] += sign
                 values["images"] += sign * (image is not None)
                 values["texts"] += sign * (text is not None)
@@ -349,55 +354,64 @@ def check(database: Connection, settings: CollectionSettings) -> None:
     """Raise if the file holds anything but the tables of a collection, or does not belong to collection.json."""
     query = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND name <> 'sqlite_sequence'"
     tables = {sql for (sql,) in database.execute(query)}
-    schema = {*_OTHER_TABLES, *(_TABLES if is_checked(database) else _FORMAT_1_TABLES)}
+    by_format = {1: _FORMAT_1_TABLES, 2: _FORMAT_2_TABLES, ITEMS.format: _TABLES}
+    schema = {*_OTHER_TABLES, *by_format.get(format_of(database), ())}
     if tables not in (schema, {*schema, *GENERATION_TABLES}):
         raise DamageError("it does not hold the tables of a collection")
     state = CollectionState.read(database)
-    if settings.at(state).n_bits != state.n_bits or (state.totals is not None) != is_checked(database):
+    if settings.at(state).n_bits != state.n_bits or (state.totals is not None) != (format_of(database) > 1):
         raise DamageError("its files do not fit together")
 
 
-def is_checked(database: Connection) -> bool:
-    """Whether items have checksums: not in format 1."""
-    return bool(database.execute("PRAGMA user_version").fetchone()[0] == ITEMS.format)
+def format_of(database: Connection) -> int:
+    return int(database.execute("PRAGMA user_version").fetchone()[0])
 
 
 def upgrade(
     items: Database, settings: CollectionSettings, file_checksums: Callable[[CollectionState], dict[str, int]]
 ) -> None:
-    """Add the checksums that a collection of format 1 does not have; for a writer, before it does anything else."""
+    """Add what a collection of an older format does not have; for a writer, before it does anything else."""
     with items.reading() as database:
-        if is_checked(database):
-            return
-    write_settings(items.path.parent, settings)
+        before = format_of(database)
+    if before == ITEMS.format:
+        return
+    if before == 1:
+        write_settings(items.path.parent, settings)
     with items.writing() as database:
-        if is_checked(database):  # another process was faster
-            return
-        state = CollectionState.read(database)
-        read_codes(database, state)
-        rows = read_rows(database)
-        database.execute("ALTER TABLE item ADD COLUMN checksum INTEGER")
-        database.executemany("UPDATE item SET checksum = ? WHERE id = ?", ((row[-1], row[0]) for row in rows))
-        checksums = []
-        for (image,) in database.execute("SELECT image FROM thumbnail").fetchall():
-            thumbnail = read_thumbnail(database, image)
-            if thumbnail is None:
-                raise DamageError("a thumbnail is damaged")
-            checksums.append((thumbnail_checksum(image, *thumbnail), image))
-        database.execute("ALTER TABLE thumbnail ADD COLUMN checksum INTEGER")
-        database.executemany("UPDATE thumbnail SET checksum = ? WHERE image = ?", checksums)
-        database.execute("DROP TABLE label")  # Catalogue has them
-        (highest_id,) = database.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'item'").fetchone()
-        totals = Totals(highest_id=highest_id or 0).changed([], rows)
-        kept = kept_states(database)
-        for each in kept:
-            checked = replace(each, checksums=file_checksums(each), kept_digest=kept_digest(kept_rows(database, each)))
-            database.execute(
-                "UPDATE generation SET content = ?, checksum = ? WHERE number = ?", (*checked.pack(), each.generation)
-            )
-        numbers = [each.generation for each in kept]
-        replace(state, checksums=file_checksums(state), totals=totals, kept=numbers).write(database)
-        database.execute(f"PRAGMA user_version = {ITEMS.format}")
+        before = format_of(database)  # another process may have been faster
+        if before == 1:
+            _add_checksums(database, file_checksums)
+        if before < ITEMS.format:
+            database.execute("ALTER TABLE item ADD COLUMN taken TEXT")
+            database.execute(f"PRAGMA user_version = {ITEMS.format}")
+
+
+def _add_checksums(database: Connection, file_checksums: Callable[[CollectionState], dict[str, int]]) -> None:
+    """From format 1 to 2."""
+    state = CollectionState.read(database)
+    read_codes(database, state)
+    rows = read_rows(database)
+    database.execute("ALTER TABLE item ADD COLUMN checksum INTEGER")
+    database.executemany("UPDATE item SET checksum = ? WHERE id = ?", ((row[-1], row[0]) for row in rows))
+    checksums = []
+    for (image,) in database.execute("SELECT image FROM thumbnail").fetchall():
+        thumbnail = read_thumbnail(database, image)
+        if thumbnail is None:
+            raise DamageError("a thumbnail is damaged")
+        checksums.append((thumbnail_checksum(image, *thumbnail), image))
+    database.execute("ALTER TABLE thumbnail ADD COLUMN checksum INTEGER")
+    database.executemany("UPDATE thumbnail SET checksum = ? WHERE image = ?", checksums)
+    database.execute("DROP TABLE label")  # Catalogue has them
+    (highest_id,) = database.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'item'").fetchone()
+    totals = Totals(highest_id=highest_id or 0).changed([], rows)
+    kept = kept_states(database)
+    for each in kept:
+        checked = replace(each, checksums=file_checksums(each), kept_digest=kept_digest(kept_rows(database, each)))
+        database.execute(
+            "UPDATE generation SET content = ?, checksum = ? WHERE number = ?", (*checked.pack(), each.generation)
+        )
+    numbers = [each.generation for each in kept]
+    replace(state, checksums=file_checksums(state), totals=totals, kept=numbers).write(database)
 
 
 def kept_states(database: Connection) -> list[CollectionState]:
@@ -460,13 +474,19 @@ def digest_of(codes: Iterable[tuple[int, bytes]]) -> int:
 
 
 def read_rows(database: Connection, condition: str = "ORDER BY id", *values: object) -> list[Row]:
-    """Items as tuples of all columns, checked; `condition` is the end of the query."""
+    """Items as tuples of all columns and the checksum, checked; `condition` is the end of the query."""
     rows: list[Row] = database.execute(f"SELECT * FROM item {condition}", values).fetchall()
-    if rows and len(rows[0]) == len(_NAMES):  # format 1
-        rows = [_with_checksum(row) for row in rows]
+    others = len(_NAMES) - 1
+    if rows and len(rows[0]) == others:  # format 1
+        rows = [_with_checksum((*row, None)) for row in rows]
+    elif rows and len(rows[0]) == others + 1:  # format 2
+        rows = [(*row[:others], None, row[others]) for row in rows]
+    else:
+        rows = [(*row[:others], row[others + 1], row[others]) for row in rows]
     for row in rows:
         content = row[:-1]
-        if zlib.crc32(ascii(content).encode()) != row[-1] or tuple(map(type, content)) not in _TYPES:
+        is_intact = _checksum_of_row(content) == row[-1] and tuple(map(type, content)) in _TYPES
+        if not is_intact or not _DAY.fullmatch(content[-1] or ""):
             raise DamageError(f"item {row[0]!r} is damaged")
     return rows
 
@@ -497,8 +517,10 @@ def read_item(row: Row) -> Item:
 
 
 def day_of(row: Row) -> str:
-    """The day of an item, as YYYY-MM-DD: when its image file was last changed; empty if that is not known."""
-    mtime = row[_NAMES.index("mtime")]
+    """The day of an item, as YYYY-MM-DD: when its picture was taken, else when the file was last changed, else ""."""
+    taken, mtime = row[_NAMES.index("taken")], row[_NAMES.index("mtime")]
+    if taken:
+        return str(taken)
     try:
         return datetime.fromtimestamp(mtime / 1e9).date().isoformat() if mtime > 0 else ""
     except (ValueError, OverflowError, OSError):
@@ -545,13 +567,15 @@ def _exchange(database: Connection, state: CollectionState, ids: Iterable[int], 
     if len(gone) != len(listed):
         raise DamageError("items are missing from it")
     database.executemany("DELETE FROM item WHERE id = ?", ((id,) for id in listed))
-    database.executemany(f"INSERT INTO item VALUES ({', '.join('?' * (len(_NAMES) + 1))})", rows)
+    marks = ", ".join("?" * (len(_NAMES) + 1))
+    database.executemany(f"INSERT INTO item ({_COLUMNS}, checksum) VALUES ({marks})", rows)
     return replace(state, totals=state.totals.changed(gone, rows))
 
 
 def columns_of_file(entry: Entry) -> dict[str, object]:
-    """The columns of an item that say where its image file is, for `amend`."""
-    return {"path": _path(entry), "size": entry.size, "mtime": entry.mtime, "built": int(entry.built)}
+    """The columns of an item that say where its image file is and what else it told, for `amend`."""
+    values = {"path": _path(entry), "size": entry.size, "mtime": entry.mtime, "built": int(entry.built)}
+    return {**values, "taken": entry.taken}
 
 
 @lru_cache(maxsize=4096)
@@ -604,7 +628,12 @@ def _row(entry: Entry) -> Row:
 
 
 def _with_checksum(content: Row) -> Row:
-    return (*content, zlib.crc32(ascii(content).encode()))
+    return (*content, _checksum_of_row(content))
+
+
+def _checksum_of_row(content: Row) -> int:
+    """The checksum of all columns of an item; without a date taken, that of formats 1 and 2."""
+    return zlib.crc32(ascii(content if content[-1] is not None else content[:-1]).encode())
 
 
 def _path(entry: Entry) -> str | bytes | None:
