@@ -77,6 +77,7 @@ def quantize(
     from fusehash.streams import open_view
 
     stored = {name: open_view(path) for name, path in named.items()}
+    _check_rows(stored, need_directions=target is Target.floats)
     views = _paired(stored, pairs)
     if pairs is not None:
         model.set_params(missing="allow")
@@ -103,6 +104,22 @@ def quantize(
     say(f"Next: fusehash encode {out / 'model.safetensors'} new.npy --view {name} --out new-codes.npy")
 
 
+def _check_rows(stored: dict[str, Any], *, need_directions: bool) -> None:
+    """Read all rows once, so that errors name rows of the files and not of the part that is learned from."""
+    import numpy as np
+
+    from fusehash.streams.writers import paired_blocks
+
+    for name, matrix in stored.items():
+        start = 0
+        for block in paired_blocks({name: matrix}):
+            zeros = np.flatnonzero(~block[name].any(axis=1))
+            if need_directions and len(zeros):
+                expected = f"View '{name}' must hold embeddings other than zero."
+                raise DataError(f"{expected} Row {start + zeros[0]} is all zeros.")
+            start += len(block[name])
+
+
 def _paired(stored: dict[str, Any], pairs: int | None) -> PairedViews:
     """The files row by row, or with only the first rows as pairs: every other row gets a row of its own."""
     import numpy as np
@@ -117,7 +134,7 @@ def _paired(stored: dict[str, Any], pairs: int | None) -> PairedViews:
         raise DataError(f"--pairs must be at most the number of rows of every file. Got {pairs}; {listed}.")
     n_rows, start, views = pairs + sum(n - pairs for n in counts.values()), pairs, {}
     for name, X in stored.items():
-        views[name] = np.full((n_rows, X.shape[1]), np.nan, np.float32)
+        views[name] = np.full((n_rows, X.shape[1]), np.nan, np.result_type(X.dtype, np.float32))
         views[name][:pairs] = X[:pairs]
         views[name][start : start + counts[name] - pairs] = X[pairs:]
         start += counts[name] - pairs
