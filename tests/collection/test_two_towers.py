@@ -99,7 +99,7 @@ def test_words_find_pictures_in_a_folder_without_captions(towers: Path, tmp_path
         report = collection.build(pictures(60))
         assert (report.added, report.skipped) == (60, {})
         for color, (_, group) in COLORS.items():
-            assert kinds(collection, color).count(color) >= 7
+            assert kinds(collection, color).count(color) >= 6  # 2.7 by chance
             found = [kinds(collection, f"the {word}").count(color) / 8 for word in group]
             assert np.mean(found) > 0.6  # a third by chance
         collection.add(pictures(75)[60:])

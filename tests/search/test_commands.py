@@ -149,7 +149,7 @@ def test_errors_take_one_line_and_status_1(tmp_path: Path, codes: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [("index", "remove", "codes.db"), ("index", "fly"), ("search",), ("search", "a.db", "b.npy", "-k", "0")]
+    "words", [("index", "remove", "codes.db"), ("index", "add"), ("search",), ("search", "a.db", "b.npy", "-k", "0")]
 )
 def test_wrong_usage_is_status_2(words: tuple[str, ...]) -> None:
     assert call(*words).exit_code == 2
