@@ -15,7 +15,8 @@ RESULTS, FIGURES = ROOT / "benchmarks" / "results", ROOT / "paper" / "figures"
 TABLE_1 = RESULTS / "paper-table1-2026-11-19.csv"
 DIRECTION = "text->image"
 # Series of `mixed_protocols` share the color of their method: circles are U, squares H, crosses what is printed.
-ABLATION = ("default", "no graph", "raw graph only", "linear map", "random rotation", "untuned")
+# All of one commit, which the label of the first one names.
+ABLATION = ("default at 5af1444", "no graph", "raw graph only", "linear map", "random rotation", "untuned")
 
 
 def table_rows() -> list[dict[str, str]]:
@@ -66,7 +67,7 @@ def ablation() -> Plot:
     for run in study():
         scores = [score["mean"] for score in run["scores"] if score["protocol"] in ("HN", "FN")]
         if run["bits"] == 64 and run["variant"] in ABLATION and not run["asymmetric"]:
-            kind = "ours" if run["variant"] == "default" else "method"
+            kind = "ours" if run["variant"] == ABLATION[0] else "method"
             bars.append(Bar(run["variant"], sum(scores) / len(scores), kind=kind))
     bars.sort(key=lambda bar: ABLATION.index(bar.label))
     return bar_chart(
