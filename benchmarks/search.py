@@ -1,7 +1,9 @@
 """Hamming search against its peers, on the same codes, in one run.
 
-    python benchmarks/search.py                 # everything: about half an hour on two cores
-    python benchmarks/search.py --quick         # 184,577 codes, exact peers only: two minutes
+    python benchmarks/search.py                 # everything: more than half an hour on two cores
+    python benchmarks/search.py --quick         # 184,577 codes, exact peers only: a few minutes
+    python benchmarks/search.py --cpu-time      # processor time on one thread: for a machine that others use too
+    python benchmarks/search.py --avx2          # without AVX-512, in a process of its own
     python benchmarks/search.py --table FILE    # a stored run as a table of ratios, in Markdown
 
 Every case (number of codes, width, queries per batch) is measured in rounds in which the methods take turns, so that a
@@ -10,6 +12,14 @@ method's time is its fastest round. Ratios are peer / fusehash. The bound
 is what the same machine needs for the exclusive ors and population counts alone, out of the first-level cache, or for
 reading the codes once from memory, whichever is more, measured in the same run. Peers that would take minutes
 answer only the first queries of a batch, and their time is scaled (`queries` in the stored results says so).
+
+Every exact peer must give the distances that fusehash gives, and ids at these distances. NumKong and SimSIMD compute
+distances; NumPy's argpartition selects the nearest, as it does for Polars, whose own selection is slower. What ends in
+"distances" selects nothing: the whole matrix of distances is its result. DuckDB answers one query per statement, which
+is faster than a join with a table of queries. NumKong, Polars' selection and NumPy use one thread.
+
+`--avx2` turns AVX-512 off in LLVM (fusehash, the bound), faiss, NumPy, NumKong, SimSIMD and Polars. usearch and DuckDB
+have no switch. Nothing is taken from numba's cache then, and the run stops if a 512-bit register is in the kernel.
 
 Writes benchmarks/results/search-DATE.json (every time measured) and a plot next to it.
 """
@@ -20,10 +30,13 @@ import argparse
 import json
 import os
 import platform
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -33,15 +46,28 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from fusehash.search import HammingIndex
-from fusehash.search.engines.kernel import entry
+from fusehash.search.engines.kernel import entry, select
 
 RESULTS = Path(__file__).parent / "results"
-SIZES, WIDTHS, BATCHES, K = (184_577, 1_000_000), (16, 32, 64, 128, 256), (1, 100, 2000), 50
+SIZES, WIDTHS, BATCHES, K = (184_577, 1_000_000), (16, 32, 64, 128, 256, 1024), (1, 100, 2000), 50
 SLOW = 5.0  # seconds that a peer may take for one round of a case
+SETTLING = 0.001  # seconds after which the processor time of a call is read, so that its threads have come to rest
 SPINNING = 0.25  # seconds for which threads of OpenMP may keep a core busy after their work
 TARGETS = {16: 6.0, 32: 6.0, 64: 6.0, 128: 4.0, 256: 2.5}  # times faiss's exact search, in batches
-EXACT = ("faiss flat", "usearch exact", "numpy")
+EXACT = ("faiss flat", "usearch exact", "numpy", "numkong", "simsimd", "polars", "duckdb")
+DISTANCES = ("numkong distances", "simsimd distances", "polars distances")  # nothing is selected: not a search
+PACKAGES = ("numpy", "numba", "llvmlite", "faiss-cpu", "usearch", "numkong", "simsimd", "polars", "duckdb")
+QUERIES = 16  # that NumKong and SimSIMD get at a time, which is faster than all of them
+WITHOUT_AVX512 = {
+    "NUMBA_CPU_NAME": "haswell",
+    "NUMBA_CPU_FEATURES": "+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe,+popcnt",
+    "FAISS_SIMD_LEVEL": "AVX2",
+    "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL",
+    "POLARS_DISABLE_AVX512": "1",
+}
+AVX2_FAMILIES = {"serial", "haswell", "alder"}  # kernels of NumKong and SimSIMD without AVX-512
 Search = Callable[[np.ndarray], Any]
+Clock = Callable[[], float]
 
 
 @intrinsic
@@ -82,7 +108,7 @@ def popcounts(codes: Any, query: Any, repetitions: int) -> Any:
     return total
 
 
-def rate(n_bytes: int, width: int, threads: int) -> float:
+def rate(n_bytes: int, width: int, threads: int, clock: Clock) -> float:
     """Bytes per second that can be compared out of so many bytes per thread."""
     word = np.dtype(f"u{min(8, width // 8)}")
     data = [aligned(n_bytes // 512 * 512).view(word) for _ in range(threads)]
@@ -90,12 +116,12 @@ def rate(n_bytes: int, width: int, threads: int) -> float:
     repetitions, best = max(2, (1 << 28) // n_bytes), np.inf
     for _ in range(5):
         workers = [threading.Thread(target=popcounts, args=(part, word.type(1), repetitions)) for part in data]
-        start = time.perf_counter()
+        start = clock()
         for worker in workers:
             worker.start()
         for worker in workers:
             worker.join()
-        best = min(best, time.perf_counter() - start)
+        best = min(best, now(clock) - start)
     return threads * data[0].nbytes * repetitions / best
 
 
@@ -105,21 +131,93 @@ def aligned(n_bytes: int) -> np.ndarray:
     return raw[skip : skip + n_bytes]
 
 
-def numpy_search(codes: np.ndarray) -> Search:
-    def search(queries: np.ndarray) -> np.ndarray:
-        found = np.empty((len(queries), K), np.int64)
-        words = codes.view(f"u{min(8, codes.shape[1])}")
-        for q, query in enumerate(queries.view(words.dtype)):
-            distances = np.bitwise_count(words ^ query).sum(axis=1, dtype=np.uint16)
-            nearest = np.argpartition(distances, K)[:K]
-            found[q] = np.sort(distances[nearest])
-        return found
+def nearest(distances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The nearest K of every row, ascending, as (distances, ids)."""
+    ids = np.argpartition(distances, K, axis=1)[:, :K]
+    chosen = np.take_along_axis(distances, ids, axis=1)
+    order = np.argsort(chosen, axis=1)
+    return np.take_along_axis(chosen, order, axis=1), np.take_along_axis(ids, order, axis=1)
 
-    return search
+
+def stacked(answers: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    return np.concatenate([a[0] for a in answers]), np.concatenate([a[1] for a in answers])
+
+
+def numpy_search(codes: np.ndarray) -> Search:
+    words = codes.view(f"u{min(8, codes.shape[1])}")
+
+    def distances(query: np.ndarray) -> np.ndarray:
+        return np.bitwise_count(words ^ query).sum(axis=1, dtype=np.uint16)[None]
+
+    return lambda queries: stacked([nearest(distances(query)) for query in queries.view(words.dtype)])
+
+
+def numkong_distances(codes: np.ndarray) -> Callable[[np.ndarray], list[np.ndarray]]:
+    """Blocks of (codes, queries): the way round that is fastest, and for a single query `cdist`."""
+    import numkong
+
+    def distances(queries: np.ndarray) -> list[np.ndarray]:
+        if len(queries) == 1:
+            return [np.asarray(numkong.cdist(queries, codes, "hamming", dtype="uint1")).T]
+        blocks = [queries[i : i + QUERIES] for i in range(0, len(queries), QUERIES)]
+        return [np.asarray(numkong.hammings_packed(codes, numkong.hammings_pack(block))) for block in blocks]
+
+    return distances
+
+
+def simsimd_distances(codes: np.ndarray, threads: int) -> Callable[[np.ndarray], list[np.ndarray]]:
+    """Blocks of (queries, codes)."""
+    import simsimd
+
+    def distances(queries: np.ndarray) -> list[np.ndarray]:
+        blocks = [queries[i : i + QUERIES] for i in range(0, len(queries), QUERIES)]
+        return [np.asarray(simsimd.cdist(b, codes, "hamming", dtype="bin8", threads=threads)) for b in blocks]
+
+    return distances
+
+
+def frame(codes: np.ndarray) -> Any:
+    """A Polars table with a column per word of the codes and their ids."""
+    import polars
+
+    words = codes.view(f"u{min(8, codes.shape[1])}")
+    columns = {f"w{w}": np.ascontiguousarray(words[:, w]) for w in range(words.shape[1])}
+    return polars.DataFrame({"id": np.arange(len(codes)), **columns})
+
+
+def polars_distances(codes: np.ndarray) -> Callable[[np.ndarray], list[np.ndarray]]:
+    import polars
+
+    table, word = frame(codes), f"u{min(8, codes.shape[1])}"
+
+    def distances(query: np.ndarray) -> np.ndarray:
+        words = [polars.lit(int(v), dtype=table.dtypes[1]) for v in query]
+        counts = [(polars.col(f"w{w}") ^ value).bitwise_count_ones() for w, value in enumerate(words)]
+        return table.select(sum(counts)).to_series().to_numpy()[None]
+
+    return lambda queries: [distances(query) for query in queries.view(word)]
+
+
+def duckdb_search(codes: np.ndarray, threads: int) -> Search:
+    import duckdb
+
+    connection = duckdb.connect(config={"threads": threads})
+    connection.register("frame", frame(codes))
+    connection.execute("CREATE TABLE codes AS SELECT * FROM frame")
+    word, bits = f"u{min(8, codes.shape[1])}", min(64, 8 * codes.shape[1])
+    kind = {8: "UTINYINT", 16: "USMALLINT", 32: "UINTEGER", 64: "UBIGINT"}[bits]
+
+    def search(query: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        counts = [f"bit_count(xor(w{w}, {int(value)}::{kind}))::SMALLINT" for w, value in enumerate(query)]
+        statement = f"SELECT {' + '.join(counts)} AS d, id FROM codes ORDER BY d, id LIMIT {K}"
+        found = connection.execute(statement).fetchnumpy()
+        return found["d"][None], found["id"][None]
+
+    return lambda queries: stacked([search(query) for query in queries.view(word)])
 
 
 def peers(codes: np.ndarray, threads: int, approximate: bool) -> dict[str, Search]:
-    """Searches by name, each giving the distances of the nearest K, ascending."""
+    """Searches by name, each giving (distances, ids) of the nearest K, ascending; of DISTANCES, blocks of distances."""
     import faiss
     from usearch.index import MetricKind
     from usearch.index import search as usearch
@@ -128,12 +226,23 @@ def peers(codes: np.ndarray, threads: int, approximate: bool) -> dict[str, Searc
     n_bits = codes.shape[1] * 8
     flat = faiss.IndexBinaryFlat(n_bits)
     flat.add(codes)
+    numkong, simsimd, polars = numkong_distances(codes), simsimd_distances(codes, threads), polars_distances(codes)
+
+    def usearch_exact(queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        found = usearch(codes, queries, K, MetricKind.Hamming, exact=True, threads=threads)
+        return found.distances.reshape(-1, K), found.keys.reshape(-1, K)
+
     methods: dict[str, Search] = {
-        "faiss flat": lambda queries: flat.search(queries, K)[0],
-        "usearch exact": lambda queries: (
-            usearch(codes, queries, K, MetricKind.Hamming, exact=True, threads=threads).distances
-        ),
+        "faiss flat": lambda queries: flat.search(queries, K),
+        "usearch exact": usearch_exact,
         "numpy": numpy_search(codes),
+        "numkong": lambda queries: stacked([nearest(np.ascontiguousarray(d.T)) for d in numkong(queries)]),
+        "numkong distances": numkong,
+        "simsimd": lambda queries: stacked([nearest(d) for d in simsimd(queries)]),
+        "simsimd distances": simsimd,
+        "polars": lambda queries: stacked([nearest(d) for d in polars(queries)]),
+        "polars distances": polars,
+        "duckdb": duckdb_search(codes, threads),
     }
     if approximate:
         hashed = faiss.IndexBinaryHash(n_bits, min(n_bits, 16))
@@ -147,37 +256,65 @@ def peers(codes: np.ndarray, threads: int, approximate: bool) -> dict[str, Searc
             start = time.perf_counter()
             index.add(codes)
             print(f"    built {name} in {time.perf_counter() - start:.1f} s", flush=True)
-            methods[name] = lambda queries, index=index: index.search(queries, K)[0]
+            methods[name] = lambda queries, index=index: index.search(queries, K)
         methods["_keep"] = lambda queries: quantizer  # faiss does not keep it alive itself
     return methods
 
 
-def measure(methods: dict[str, Search], queries: np.ndarray, rounds: int) -> dict[str, dict[str, Any]]:
+def check(methods: dict[str, Search], codes: np.ndarray, queries: np.ndarray) -> None:
+    """Raise if an exact peer's distances, or those of its ids, are not those of fusehash."""
+    every = np.bitwise_count(codes ^ queries[:, None]).sum(axis=2)
+    exact = methods["fusehash"](queries)[0]
+    for name in ("fusehash", *EXACT):
+        distances, ids = (np.asarray(part).astype(np.int64) for part in methods[name](queries))
+        np.testing.assert_array_equal(distances, exact, err_msg=name)
+        np.testing.assert_array_equal(np.take_along_axis(every, ids, axis=1), exact, err_msg=name)
+        assert all(len(set(row)) == K for row in ids), name
+    for name in DISTANCES:
+        blocks = [block if block.shape[1] == len(codes) else block.T for block in methods[name](queries)]
+        np.testing.assert_array_equal(np.concatenate(blocks), every, err_msg=name)
+
+
+def measure(
+    methods: dict[str, Search], queries: np.ndarray, rounds: int, options: argparse.Namespace
+) -> dict[str, dict[str, Any]]:
     """Seconds of every round for every method, the methods taking turns."""
+    clock = clock_of(options)
     results: dict[str, dict[str, Any]] = {}
     for name, search in methods.items():
         search(queries[:1])
         asked = len(queries)
-        start = time.perf_counter()
+        start = clock()
         search(queries[: min(asked, 10)])
-        expected = (time.perf_counter() - start) / min(asked, 10)
-        if expected * asked > SLOW:
-            asked = max(1, min(asked, int(SLOW / expected)))
+        expected = max(now(clock) - start, 1e-6) / min(asked, 10)
+        if expected * asked > options.slow:
+            asked = max(1, min(asked, int(options.slow / expected)))
         calls = int(np.clip(0.02 / (expected * asked), 1, 10))  # short ones several times per turn, as a user would
         results[name] = {"queries": asked, "calls": calls, "seconds": []}
     before = ""
     for _ in range(rounds):
         for name, search in methods.items():
-            if before.startswith("faiss") and not name.startswith("faiss"):
+            if options.threads > 1 and before.startswith("faiss") and not name.startswith("faiss"):
                 time.sleep(SPINNING)
             before, asked = name, results[name]["queries"]
             for _ in range(results[name]["calls"]):
-                start = time.perf_counter()
+                start = clock()
                 search(queries[:asked])
-                results[name]["seconds"].append((time.perf_counter() - start) * len(queries) / asked)
+                results[name]["seconds"].append((now(clock) - start) * len(queries) / asked)
     for result in results.values():
         result["best"] = min(result["seconds"])
     return results
+
+
+def now(clock: Clock) -> float:
+    """The time after some work; the system adds the time of other threads only when they wait or end."""
+    if clock is time.process_time:
+        time.sleep(SETTLING)
+    return clock()
+
+
+def clock_of(options: argparse.Namespace) -> Clock:
+    return time.process_time if options.cpu_time else time.perf_counter
 
 
 def recall(found: np.ndarray, exact: np.ndarray) -> float:
@@ -186,7 +323,7 @@ def recall(found: np.ndarray, exact: np.ndarray) -> float:
 
 
 def run(options: argparse.Namespace) -> list[dict[str, Any]]:
-    rng = np.random.default_rng(0)
+    rng, clock = np.random.default_rng(0), clock_of(options)
     cases = []
     for size in options.sizes:
         for width in options.widths:
@@ -194,23 +331,27 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
             queries = rng.integers(0, 256, (max(options.batches), width // 8), dtype=np.uint8)
             index = HammingIndex(width, threads=options.threads)
             index.add(codes)
-            cache = rate(1 << 14, width, options.threads)
-            memory = rate(codes.nbytes // options.threads, width, options.threads)
+            cache = rate(1 << 14, width, options.threads, clock)
+            memory = rate(codes.nbytes // options.threads, width, options.threads, clock)
             print(
                 f"{size:,} codes of {width} bits: compared at {cache / 1e9:.0f} GB/s, read at {memory / 1e9:.0f} GB/s"
             )
-            methods = {"fusehash": lambda asked, index=index: index.search(asked, K)[0]}
+            methods = {"fusehash": lambda asked, index=index: index.search(asked, K)}
             methods |= peers(codes, options.threads, options.approximate)
             keep = methods.pop("_keep", None)
-            exact = methods["fusehash"](queries[:100])
-            for name in EXACT:
-                np.testing.assert_array_equal(np.asarray(methods[name](queries[:3])), exact[:3], err_msg=name)
+            check(methods, codes, rng.integers(0, 256, (QUERIES + 3, width // 8), dtype=np.uint8))
+            check(methods, codes, queries[:1])
+            if options.avx2 and any("zmm" in assembly for assembly in select.inspect_asm().values()):
+                raise SystemExit("The kernel uses 512-bit registers.")
+            exact = methods["fusehash"](queries[:100])[0]
             recalls = {
-                name: recall(search(queries[:100]), exact) for name, search in methods.items() if name not in EXACT
+                name: recall(search(queries[:100])[0], exact)
+                for name, search in methods.items()
+                if name not in EXACT + DISTANCES
             }
             for batch in options.batches:
                 rounds = options.rounds * (5 if batch == 1 else 3 if batch < 1000 else 1)  # short ones scatter more
-                results = measure(methods, queries[:batch], rounds)
+                results = measure(methods, queries[:batch], rounds, options)
                 bound = max(size * batch * (width // 8) / cache, size * (width // 8) / memory)
                 case = {
                     "size": size,
@@ -228,10 +369,15 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
     return cases
 
 
+def is_approximate(name: str) -> bool:
+    return name not in EXACT + DISTANCES
+
+
 def line(case: dict[str, Any]) -> str:
     ours = case["results"]["fusehash"]["best"]
     ratios = [
-        f"{name} {result['best'] / ours:.1f}x" + (f" (recall {case['recall'][name]:.2f})" if name not in EXACT else "")
+        f"{name} {result['best'] / ours:.1f}x"
+        + (f" (recall {case['recall'][name]:.2f})" if is_approximate(name) else "")
         for name, result in case["results"].items()
         if name != "fusehash"
     ]
@@ -264,7 +410,9 @@ def markdown(cases: list[dict[str, Any]]) -> str:
     for case in cases:
         ours = case["results"]["fusehash"]["best"]
         ratios = [f"{case['results'][name]['best'] / ours:.1f}" for name in names]
-        found = [f"{r} ({case['recall'][n]:.2f})" if n not in EXACT else r for n, r in zip(names, ratios, strict=True)]
+        found = [
+            f"{r} ({case['recall'][n]:.2f})" if is_approximate(n) else r for n, r in zip(names, ratios, strict=True)
+        ]
         size, width, batch = (f"{case[key]:,}" for key in ("size", "width", "batch"))
         rows.append([size, width, batch, f"{1e3 * ours:.2f}", f"{case['bound'] / ours:.0%}", *found])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
@@ -284,7 +432,11 @@ def plot(cases: list[dict[str, Any]], path: Path) -> None:
             widths = [c["width"] for c in chosen]
             for name in chosen[0]["results"]:
                 seconds = [c["results"][name]["best"] / batch for c in chosen]
-                style = {"lw": 2.5, "color": "black"} if name == "fusehash" else {"ls": "-" if name in EXACT else ":"}
+                style = (
+                    {"lw": 2.5, "color": "black"}
+                    if name == "fusehash"
+                    else {"ls": ":" if is_approximate(name) else "-"}
+                )
                 axis.loglog(widths, seconds, marker="o", ms=3, label=name, **style)
             axis.loglog(widths, [c["bound"] / batch for c in chosen], color="gray", ls="--", label="bound")
             axis.set_xticks(widths, [str(width) for width in widths])
@@ -305,6 +457,10 @@ def main() -> None:
     parser.add_argument("--widths", type=int, nargs="+", default=WIDTHS)
     parser.add_argument("--batches", type=int, nargs="+", default=BATCHES)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--slow", type=float, default=SLOW, help="seconds that a peer may take for a round of a case")
+    parser.add_argument("--cpu-time", action="store_true", help="processor time, on one thread")
+    parser.add_argument("--avx2", action="store_true", help="without AVX-512")
+    parser.add_argument("--name", default=f"search-{datetime.now(UTC):%Y-%m-%d}", help="of the files written")
     parser.add_argument("--exact-only", dest="approximate", action="store_false")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--table", type=Path, metavar="FILE")
@@ -315,6 +471,13 @@ def main() -> None:
         return
     if options.quick:
         options.sizes, options.approximate, options.rounds = SIZES[:1], False, 3
+    if options.cpu_time:
+        options.threads = 1
+    if options.avx2 and os.environ.get("NUMBA_CPU_NAME") != "haswell":
+        fresh = {"NUMBA_CACHE_DIR": tempfile.mkdtemp(prefix="fusehash-avx2-")}
+        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | WITHOUT_AVX512 | fresh)
+    os.environ["POLARS_MAX_THREADS"] = str(options.threads)
+    options.instructions, options.load = instructions(options.avx2), os.getloadavg()
     start = time.perf_counter()
     cases = run(options)
     print("\nfusehash against its peers (times faster), and the fraction of the bound it reaches")
@@ -331,10 +494,46 @@ def main() -> None:
 def store(cases: list[dict[str, Any]], options: argparse.Namespace) -> Path:
     """Write every time measured so far."""
     RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"search-{datetime.now(UTC):%Y-%m-%d}.json"
-    machine = {"processor": processor(), "threads": options.threads, "python": platform.python_version()}
+    path = RESULTS / f"{options.name}.json"
+    machine = {
+        "processor": processor(),
+        "threads": options.threads,
+        "python": platform.python_version(),
+        "clock": "processor time" if options.cpu_time else "wall time",
+        "load before": options.load,
+        "load after": os.getloadavg(),
+        "instructions": options.instructions,
+        "versions": {name: version(name) for name in PACKAGES},
+    }
     path.write_text(json.dumps({"machine": machine, "k": K, "missed": verdict(cases), "cases": cases}, indent=1))
     return path
+
+
+def instructions(avx2: bool) -> dict[str, str]:
+    """What every library says that it uses, after AVX-512 is turned off where it should be."""
+    import faiss
+    import numkong
+    import simsimd
+    from numba.core.registry import cpu_target
+    from usearch.index import Index
+
+    for library in (numkong, simsimd):
+        for family, usable in library.get_capabilities().items():
+            if avx2 and usable and family not in AVX2_FAMILIES:
+                library.disable_capability(family)
+    families = {
+        library.__name__.lower(): ", ".join(name for name, usable in library.get_capabilities().items() if usable)
+        for library in (numkong, simsimd)
+    }
+    return {
+        "fusehash (LLVM)": cpu_target.target_context.codegen().magic_tuple()[1],
+        "faiss": faiss.SIMDConfig.get_level_name(),
+        "numpy": f"NPY_DISABLE_CPU_FEATURES={os.environ.get('NPY_DISABLE_CPU_FEATURES', '')}",
+        "polars": f"POLARS_DISABLE_AVX512={os.environ.get('POLARS_DISABLE_AVX512', '')}",
+        "usearch": f"{Index(ndim=64, metric='hamming', dtype='b1').hardware_acceleration}, no switch",
+        "duckdb": "no switch",
+        **families,
+    }
 
 
 def processor() -> str:
