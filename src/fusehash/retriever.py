@@ -293,7 +293,7 @@ class Retriever:
         if problems:
             first = min(problems)
             others = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-            raise DataError(f"Items must be readable. Item {first}{others} is not: {problems[first]}.")
+            raise DataError(f"Items must be readable. Item {first}{others} is not: {problems[first].rstrip('.')}.")
         return features
 
     def _codes(self, X: Any, view: str | int) -> tuple[Codes, NDArray[np.float32] | None]:
