@@ -294,8 +294,9 @@ class HammingIndex:
     ) -> Ids:
         """Add codes.
 
-        Warns if they resemble the codes in the index only with the bits of every byte reversed, as NumPy packs them by
-        default. That can be said of 100 codes or more, next to 100 or more, whose bits are not all alike.
+        In memory and in a file, warns if they resemble the codes in the index only with the bits of every byte
+        reversed, as NumPy packs them by default. That can be said of 100 codes or more, next to 100 or more, whose bits
+        are not all alike.
 
         Parameters
         ----------
