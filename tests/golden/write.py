@@ -59,6 +59,7 @@ def variants() -> dict[str, tuple[str, dict[str, Any]]]:
         "fusehash-linear": {"feature_map": "linear"},
         "fusehash-hadamard": {"fusion": "hadamard"},
         "fusehash-sampled": {"spectrum_rows": 100},
+        "fusehash-canonical": {"hash_functions": "canonical"},
     }
     every |= {name: ("agsfh", params) for name, params in paper.items()}
     every |= {name: ("fusehash", params) for name, params in ours.items()}
@@ -66,7 +67,6 @@ def variants() -> dict[str, tuple[str, dict[str, Any]]]:
 
 
 def build(method: str, params: dict[str, Any]) -> Any:
-
     return hashers.make(method, n_bits=N_BITS, random_state=0, **params)
 
 
@@ -105,6 +105,27 @@ def write_index(folder: Path) -> None:
     np.savez_compressed(
         folder / "index.npz", distances=distances, found=found, queries=codes[:20],
         ids=np.concatenate([part for part, _ in content]), codes=np.vstack([part for _, part in content]),
+    )  # fmt: skip
+
+
+def write_vectors(folder: Path) -> None:
+    """A file that keeps vectors and two numbers next to each code."""
+    rng = np.random.default_rng(4)
+    codes = rng.integers(0, 256, (300, 4), dtype=np.uint8)
+    vectors, factors = rng.standard_normal((300, 6)).astype(np.float32), rng.random((300, 2), dtype=np.float32)
+    queries, scores = vectors[:10] + 0.1, rng.standard_normal((10, 32)).astype(np.float32)
+    path = folder / "vectors.fhi"
+    with fh.HammingIndex.open(path, 32, vectors="int8", dim=6, factors=True, warm=False) as index:
+        index.add(codes, vectors=vectors, factors=factors)
+        index.remove(range(0, 300, 7))
+        index.replace(codes[1:2], ids=[2], vectors=vectors[1:2], factors=factors[1:2])
+        distances, found = index.search(scores, k=5)
+        rescored, nearest = index.search(scores, k=5, rescore=queries, candidates=50)
+        ids = np.array(index.ids)
+        kept = {"vectors": index.get_vectors(ids), "factors": index.get_factors(ids), "codes": index.get(ids)}
+    np.savez_compressed(
+        folder / "vectors.npz", ids=ids, **kept, scores=scores, queries=queries,
+        distances=distances, found=found, rescored=rescored, nearest=nearest,
     )  # fmt: skip
 
 
@@ -191,6 +212,7 @@ def main(name: str) -> None:
     np.savez_compressed(folder / "data.npz", **data)
     write_models(folder, data)
     write_index(folder)
+    write_vectors(folder)
     write_collection(folder)
     write_encoders(folder)
     write_results(folder, data)
