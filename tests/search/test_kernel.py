@@ -27,7 +27,9 @@ def assert_equal(results: Any, expected: Any) -> None:
         assert_array_equal(result, other)
 
 
-@pytest.mark.parametrize("n_bits", [16, 64, 128, *(pytest.param(n, marks=pytest.mark.slow) for n in (8, 24, 192, 256))])
+@pytest.mark.parametrize(
+    "n_bits", [16, 64, 128, *(pytest.param(n, marks=pytest.mark.slow) for n in (8, 24, 192, 256, 1024))]
+)
 def test_real_sizes_equal_numpy(n_bits: int) -> None:
     """Full chunks, odd remainders, groups of four queries and single ones, stretches, filters, large k."""
     compiled, reference = make("scan"), make("numpy")

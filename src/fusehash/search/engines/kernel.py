@@ -90,6 +90,17 @@ def mark_closer(
         def differences(left: Any, right: Any) -> Any:
             return builder.call(popcount, [builder.xor(left, right)])
 
+        def sum_rows(q: int, offset: Any, first: int, count: int) -> Any:
+            """Sums over `count` blocks of rows: n_words / count per code, in the order of the codes."""
+            if count == 1:
+                return differences(block(builder.add(offset, address(first * lanes * size))), repeats[q][0])
+            left = n_words // count
+            low = [i // left * 2 * left + i % left for i in range(lanes)]
+            high = [i + left for i in low]  # whole registers where many are left, which takes no instruction
+            half = count // 2
+            sums = sum_rows(q, offset, first, half), sum_rows(q, offset, first + half, half)
+            return builder.add(shuffled(*sums, low), shuffled(*sums, high))
+
         popcount = cgutils.get_or_insert_function(
             builder.module, ir.FunctionType(vector, [vector]), f"llvm.ctpop.v{lanes}i{bits}"
         )
@@ -103,14 +114,7 @@ def mark_closer(
             distance: list[Any] = []
             if in_rows:
                 offset = builder.mul(i, address(n_words * size))
-                blocks = [block(builder.add(offset, address(w * lanes * size))) for w in range(n_words)]
-                for q in numbers:
-                    sums = [differences(part, repeats[q][0]) for part in blocks]
-                    while len(sums) > 1:
-                        halves = list(zip(sums[::2], sums[1::2], strict=True))
-                        even, odd = range(0, 2 * lanes, 2), range(1, 2 * lanes, 2)
-                        sums = [builder.add(shuffled(*half, even), shuffled(*half, odd)) for half in halves]
-                    distance += sums
+                distance = [sum_rows(q, offset, 0, n_words) for q in numbers]
             else:
                 offset = builder.mul(i, address(size))
                 for w in range(n_words):
