@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 
 import fusehash as fh
 import study
@@ -110,7 +111,7 @@ def float_scores(model: Any, data: Any, seed: int) -> dict[str, float]:
     stage = rows.stage("HN")
     protocols.fit_rows(model, PairedViews(data.views), data.labels, rows.learned(stage, seed))
     searched, values = rows.searched("HN", seed), {}
-    labels = np.asarray(data.labels)
+    labels = data.labels.toarray() if issparse(data.labels) else np.asarray(data.labels)
     labels = labels if labels.ndim == 2 else labels[:, None] == np.unique(labels)
     labels = labels.astype(float)
     for a, b in (("image", "text"), ("text", "image")):
