@@ -284,11 +284,13 @@ def use_image(path: Path, rng: Random) -> None:
     from fusehash.app.cache import check_image
     from fusehash.app.errors import ApiError
     from fusehash.app.guard import Limits
+    from fusehash.collection.dates import day_taken
     from fusehash.encoders.reading import open_image, thumbnail
 
     data = path.read_bytes() if path.is_file() else b""
     with contextlib.suppress(ApiError):
         check_image(data, Limits())
+    day_taken(data)
     if rng.random() < 0.3:
         from fusehash import encoders
         from fusehash.collection.items import NewItem

@@ -21,14 +21,14 @@ KEPT = sorted(shrinking.FOUND.glob("*.json"))
 # Modules that open something, and the kinds of hostile files that reach them.
 OPENING = {
     "app.cache": "image", "collection.changes": "collection", "collection.collection": "collection",
-    "collection.encoding": "collection", "collection.items": "photos", "collection.likeness": "image",
-    "collection.originals": "collection", "collection.store": "collection", "commands.collection": "collection",
-    "commands.dedupe": "index", "commands.index": "index", "commands.inputs": "codes", "commands.terminal": "image",
-    "datasets.arrays": "mat5", "datasets.folders": "photos", "encoders.onnx": "onnx", "encoders.reading": "image",
-    "experiments.spec": "spec", "experiments.store": "results", "files": "model", "integrations.datasets": "index",
-    "retriever": "retriever", "search.exchange.milvus": "exchange_json", "search.exchange.numpy": "exchange_numpy",
-    "search.file": "index", "search.index": "index", "sqlite": "index", "streams.formats": "npy",
-    "streams.zarr": "zarr", "trust": "npy",
+    "collection.dates": "image", "collection.encoding": "collection", "collection.items": "photos",
+    "collection.likeness": "image", "collection.originals": "collection", "collection.store": "collection",
+    "commands.collection": "collection", "commands.dedupe": "index", "commands.index": "index",
+    "commands.inputs": "codes", "commands.terminal": "image", "datasets.arrays": "mat5", "datasets.folders": "photos",
+    "encoders.onnx": "onnx", "encoders.reading": "image", "experiments.spec": "spec", "experiments.store": "results",
+    "files": "model", "integrations.datasets": "index", "retriever": "retriever",
+    "search.exchange.milvus": "exchange_json", "search.exchange.numpy": "exchange_numpy", "search.file": "index",
+    "search.index": "index", "sqlite": "index", "streams.formats": "npy", "streams.zarr": "zarr", "trust": "npy",
 }  # fmt: skip
 # Modules that open only what fusehash or its packages brought along, what the user typed, or what they wrote before.
 TRUSTED = {
