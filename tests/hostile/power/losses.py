@@ -33,8 +33,9 @@ REPORTED = 5  # sentences about failures
 def damage(fault: str) -> None:
     """Break what the program relies on, in this process."""
     if fault == "no sync in SQLite":
-        for kind in ("_KIND", "_WITH_VECTORS"):
-            setattr(file, kind, replace(getattr(file, kind), settings=("synchronous=OFF",)))
+        for name, kind in list(vars(file).items()):
+            if isinstance(kind, sqlite.FileKind):
+                setattr(file, name, replace(kind, settings=("synchronous=OFF",)))
     elif fault == "no sync of folders":
         files.sync_folder = sqlite.sync_folder = lambda path: None
     elif fault == "no sync of files":
