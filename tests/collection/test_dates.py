@@ -208,7 +208,7 @@ def test_a_file_that_can_no_longer_be_read_stays_without_a_day(collection, photo
 
 
 def test_an_older_collection_that_is_only_read_stays_as_it_is(tmp_path):
-    for name, format in (("2026-11-second-design", 1), ("2026-11-with-references", 2)):
+    for name, format in (("2026-11-second-design", 1), ("2026-11-stable-signs", 2)):
         shutil.copytree(GOLDEN / name / "small.collection", tmp_path / name)
         with Collection.open(tmp_path / name) as reader:
             assert reader.items(order="newest")
