@@ -170,13 +170,17 @@ def test_an_interrupted_build_goes_on_with_the_first_picture_that_is_not_encoded
 ) -> None:
     """SIGINT, as from Ctrl-C, while the third batch of pictures is encoded."""
     monkeypatch.setattr(encoding, "BATCH_ITEMS", 5)
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)  # tests that run in the background ignore it
 
     def interrupt(step: int, total: int, message: str) -> None:
         if message == "encoding images" and step == 10:
             signal.raise_signal(signal.SIGINT)
 
-    with pytest.raises(KeyboardInterrupt):
-        collection.build(read_folder(photos), interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            collection.build(read_folder(photos), interrupt)
+    finally:
+        signal.signal(signal.SIGINT, usual)
     assert collection.stats()["items"] == 0
     assert work(fakes)["image"] == 10
     assert collection.build(read_folder(photos)).added == 24
