@@ -1,14 +1,18 @@
 """Exact search with real-valued queries on several threads: how the work is divided. look_ups.py does it.
 
 As in scan.py, many queries are divided into blocks that pass over all codes, and with few queries the codes are divided
-instead. Neither changes a result. Every engine in memory that has no way of its own uses these two functions.
+instead. Neither changes a result. Every engine in memory that has no way of its own uses `search` and `range_search`.
+The work of other kernels is divided by `nearest_by` and `within_by`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fusehash.bits import Codes
 from fusehash.search.engines.scan import cut_evenly, run, workers
@@ -19,7 +23,6 @@ _BLOCK = 128  # queries that share one pass over the codes
 _CHUNK_BYTES = 1 << 20  # codes that stay in the second-level cache while a block of queries passes over them
 _BUFFER_BYTES = 1 << 24  # memory for the buffers of a block of queries
 _SHARE_BYTES = 1 << 22  # a thread is started only if it has so much to compare
-_NO_LIMIT = 1 << 62  # look_ups.NO_SCORE
 _ALL_ROWS = np.empty(0, np.int64)
 _NONE = np.empty(0, np.int64)
 
@@ -27,16 +30,48 @@ NearestScores = tuple[Scores, Ints]
 InScore = tuple[Ints, Scores, Ints]
 
 
+@dataclass(frozen=True)
+class Kernel:
+    """A compiled kernel that keeps the best codes of each query, and what it is told about a block of queries."""
+
+    best: Any
+    asked: Callable[[slice], tuple[Any, ...]]
+    no_limit: Any  # of the type of its scores, above all of them
+
+    def call(
+        self, codes: tuple[Any, ...], block: slice, limits: Any, capacity: int, results: tuple[Any, ...], kept: Any
+    ) -> tuple[Any, ...]:
+        return (codes, *self.asked(block), limits, capacity, results, kept)
+
+
 def search(rows: CodeRows, queries: Projections, k: int, allowed: Allowed, threads: Threads) -> NearestScores:
     """Scores and positions of the k codes with the smallest scores, in order of (score, position)."""
-    from fusehash.search.engines.look_ups import select
+    scores, positions = nearest_by(_kernel(queries), rows, len(queries), k, allowed, threads)
+    return scores * queries.steps[:, None], positions
 
-    layout, n_queries = _CodeWords(rows.codes, allowed), len(queries)
+
+def range_search(rows: CodeRows, queries: Projections, radius: float, allowed: Allowed, threads: Threads) -> InScore:
+    """All codes whose score is at most `radius`: offsets, scores, positions."""
+    offsets, scores, positions = within_by(_kernel(queries), rows, queries.limits(radius), allowed, threads)
+    return offsets, scores * np.repeat(queries.steps, np.diff(offsets)), positions
+
+
+def _kernel(queries: Projections) -> Kernel:
+    from fusehash.search.engines.look_ups import NO_SCORE, select
+
+    return Kernel(select, lambda block: (queries.weights[block],), np.int64(NO_SCORE))
+
+
+def nearest_by(
+    kernel: Kernel, rows: CodeRows, n_queries: int, k: int, allowed: Allowed, threads: Threads
+) -> tuple[NDArray[Any], Ints]:
+    """What the kernel scores lowest: scores and positions of k codes, in order of (score, position)."""
+    layout = _CodeWords(rows.codes, allowed)
     capacity = min(2 * k + 16, layout.n_rows)
     threads = layout.worthwhile(n_queries, threads)
     query_blocks = _blocks(n_queries, capacity, threads)
     stretches = cut_evenly(layout.n_rows, min(-(-threads // len(query_blocks)), max(1, layout.n_rows // k)))
-    scores = np.empty((len(stretches), n_queries, k), np.int64)
+    scores = np.empty((len(stretches), n_queries, k), kernel.no_limit.dtype)
     positions = np.empty((len(stretches), n_queries, k), np.int64)
     calls: list[tuple[Any, ...]] = []
     for i, stretch in enumerate(stretches):
@@ -44,47 +79,45 @@ def search(rows: CodeRows, queries: Projections, k: int, allowed: Allowed, threa
             size = block.stop - block.start
             offsets = np.arange(0, (size + 1) * k, k)
             results = offsets, scores[i, block].reshape(-1), positions[i, block].reshape(-1)
-            limits, kept = np.full(size, _NO_LIMIT), np.zeros(size, np.int64)
-            calls.append((layout.codes(*stretch), queries.weights[block], limits, capacity, results, kept))
-    run(select, calls, threads)
+            limits, kept = np.full(size, kernel.no_limit), np.zeros(size, np.int64)
+            calls.append(kernel.call(layout.codes(*stretch), block, limits, capacity, results, kept))
+    run(kernel.best, calls, threads)
     if len(stretches) == 1:
-        return _scaled(scores[0], queries), positions[0]
+        return scores[0], positions[0]
     # A stable sort keeps ties in order of position.
     flat_scores, flat_positions = (np.concatenate(list(parts), axis=1) for parts in (scores, positions))
     order = np.argsort(flat_scores, axis=1, kind="stable")[:, :k]
-    nearest = np.take_along_axis(flat_scores, order, axis=1), np.take_along_axis(flat_positions, order, axis=1)
-    return _scaled(nearest[0], queries), nearest[1]
+    return np.take_along_axis(flat_scores, order, axis=1), np.take_along_axis(flat_positions, order, axis=1)
 
 
-def range_search(rows: CodeRows, queries: Projections, radius: float, allowed: Allowed, threads: Threads) -> InScore:
-    """All codes whose score is at most `radius`: offsets, scores, positions. Counted first, then collected."""
-    from fusehash.search.engines.look_ups import select
-
-    layout, n_queries = _CodeWords(rows.codes, allowed), len(queries)
-    limits, threads = queries.limits(radius), layout.worthwhile(n_queries, threads)
+def within_by(
+    kernel: Kernel, rows: CodeRows, limits: NDArray[Any], allowed: Allowed, threads: Threads
+) -> tuple[Ints, NDArray[Any], Ints]:
+    """All codes below the limit of each query: offsets, scores, positions. Counted first, then collected."""
+    layout, n_queries = _CodeWords(rows.codes, allowed), len(limits)
+    threads = layout.worthwhile(n_queries, threads)
     query_blocks = _blocks(n_queries, 1, threads)
     stretches = cut_evenly(layout.n_rows, -(-threads // len(query_blocks)))
     counts = np.zeros((len(stretches), n_queries), np.int64)
-    nothing = _NONE, _NONE, _NONE
-    calls: list[tuple[Any, ...]] = [
-        (layout.codes(*stretch), queries.weights[block], limits[block], 0, nothing, counts[i, block])
+    nothing = _NONE, np.empty(0, kernel.no_limit.dtype), _NONE
+    calls = [
+        kernel.call(layout.codes(*stretch), block, limits[block], 0, nothing, counts[i, block])
         for i, stretch in enumerate(stretches)
         for block in query_blocks
     ]
-    run(select, calls, threads)
+    run(kernel.best, calls, threads)
     per_query = counts.sum(axis=0)
     offsets = np.concatenate(([0], np.cumsum(per_query))).astype(np.int64)
-    scores, positions = np.empty(offsets[-1], np.int64), np.empty(offsets[-1], np.int64)
+    scores, positions = np.empty(offsets[-1], kernel.no_limit.dtype), np.empty(offsets[-1], np.int64)
     calls = []
     for block in _blocks(n_queries, int(per_query.max(initial=0)), threads):
         begin, end = int(offsets[block.start]), int(offsets[block.stop])
         if begin < end:
             results = offsets[block.start : block.stop + 1] - begin, scores[begin:end], positions[begin:end]
             capacity, kept = int(per_query[block].max()), np.zeros(block.stop - block.start, np.int64)
-            everything = layout.codes(0, layout.n_rows)
-            calls.append((everything, queries.weights[block], limits[block], capacity, results, kept))
-    run(select, calls, threads)
-    return offsets, scores * np.repeat(queries.steps, per_query), positions
+            calls.append(kernel.call(layout.codes(0, layout.n_rows), block, limits[block], capacity, results, kept))
+    run(kernel.best, calls, threads)
+    return offsets, scores, positions
 
 
 class _CodeWords:
@@ -112,7 +145,3 @@ def _blocks(n_queries: int, capacity: int, threads: int) -> list[slice]:
     if count > 1 or n_queries >= 8 * threads:
         count = -(-count // threads) * threads
     return [slice(start, stop) for start, stop in cut_evenly(n_queries, min(count, n_queries))]
-
-
-def _scaled(scores: Ints, queries: Projections) -> Scores:
-    return scores * queries.steps[:, None]
