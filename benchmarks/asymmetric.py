@@ -16,10 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import time
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +25,8 @@ import numpy as np
 from fusehash.bits import pack
 from fusehash.search import HammingIndex
 from fusehash.search.engines.look_ups import GROUP_BITS
+from runs import RESULTS, described, store, today
 
-RESULTS = Path(__file__).parent / "results"
 WIDTHS, N, K, ROUNDS = (64, 128, 256, 512, 1024), 1_000_000, 10, 3
 BATCHES = (1, 128)
 
@@ -103,13 +100,13 @@ def table(run: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--table", type=Path)
-    parser.add_argument("--name", default=f"asymmetric-{datetime.now(UTC):%Y-%m-%d}")
+    parser.add_argument("--name", default=f"asymmetric-{today()}")
     parser.add_argument("--bits", type=int, nargs="+", default=WIDTHS)
     arguments = parser.parse_args()
     if arguments.table:
         print(table(json.loads(arguments.table.read_text())))
         return
-    cases = []
+    head, cases = described("faiss-cpu"), []
     for n_bits in arguments.bits:
         codes = np.random.default_rng(n_bits).integers(0, 256, (N, n_bits // 8), dtype=np.uint8)
         ours, theirs = HammingIndex(n_bits, threads=1), fast_scan(codes)
@@ -117,12 +114,8 @@ def main() -> None:
         for batch in BATCHES:
             cases.append(measure(n_bits, batch, codes, ours, theirs, seed=batch))
             print(table({"cases": cases[-1:]}).splitlines()[-1], flush=True)
-    run = {
-        "machine": {"processor": platform.processor() or platform.machine(), "bits of a look-up": GROUP_BITS},
-        "versions": {name: version(name) for name in ("numpy", "numba", "faiss-cpu")},
-        "n": N, "k": K, "cases": cases,
-    }  # fmt: skip
-    (RESULTS / f"{arguments.name}.json").write_text(json.dumps(run, indent=1) + "\n")
+    run = head | {"bits of a look-up": GROUP_BITS, "n": N, "k": K, "cases": cases}
+    store(RESULTS / f"{arguments.name}.json", run)
 
 
 if __name__ == "__main__":

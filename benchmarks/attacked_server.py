@@ -16,11 +16,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import datetime
 import io
 import json
 import os
-import platform
 import re
 import resource
 import subprocess
@@ -34,6 +32,7 @@ from typing import Any
 
 import numpy as np
 
+from runs import described, result_path, store
 from serve_load import ADJECTIVES, NOUNS, caption
 
 LEARNED, BATCH, PICTURES = 5_000, 20_000, 60
@@ -268,7 +267,7 @@ def main() -> None:
     if options.attack:
         asyncio.run(attack(options.attack, options.port, options.seconds))
         return
-    load = os.getloadavg()[0]
+    head = described()
     trees = {"before": options.before} if options.before else {}
     trees["after"] = Path(__file__).parents[1]
     with tempfile.TemporaryDirectory() as scratch:
@@ -276,19 +275,14 @@ def main() -> None:
         if not folder.exists():
             make(folder, options.items)
         measured = {name: measure(tree.absolute(), folder, options.seconds) for name, tree in trees.items()}
-    result = {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+    result = head | {
         "items": options.items,
         "slow_connections": SLOW,
         "uploaders": UPLOADERS,
-        "cores": os.cpu_count(),
-        "other_load": round(load, 2),  # load average of the minute before
-        "python": platform.python_version(),
         **measured,
     }
     print(json.dumps(result, indent=2))
-    target = Path(__file__).parent / "results" / f"attacked_server-{result['date']}.json"
-    target.write_text(json.dumps(result, indent=2) + "\n")
+    store(result_path("attacked_server"), result)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from fusehash.collection import bridge as bridges
 from fusehash.collection.queries.calibration import asked_words, has_word, queries_from
 from fusehash.collection.queries.words import Words
 from make_bridge import as_bridge, of_flickr8k
+from runs import described, store
 
 SEEDS, K, BINS = 5, 100, 10
 
@@ -82,7 +83,7 @@ def main() -> None:
     options = parser.parse_args()
     items = list(read_folder(options.photos / "images", options.photos / "captions.csv"))
     other = as_bridge(of_flickr8k(options.flickr8k))
-    runs, rows_of = [], []
+    head, runs, rows_of = described(), [], []
     with tempfile.TemporaryDirectory() as temporary, mock.patch.object(bridges, "shipped", return_value=other):
         folder = Path(temporary) / "photos.collection"
         if options.collection:
@@ -103,7 +104,7 @@ def main() -> None:
     for number, run in enumerate(runs):
         mean = np.concatenate([rows[:, 1] for i, rows in enumerate(rows_of) if i != number]).mean()
         run["brier_of_the_mean"] = round(float(((rows_of[number][:, 1] - mean) ** 2).mean()), 4)
-    options.out.write_text(json.dumps({"k": K, "runs": runs}, indent=1) + "\n")
+    store(options.out, head | {"k": K, "runs": runs})
     if options.plot:
         draw(runs, options.plot)
 

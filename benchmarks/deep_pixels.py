@@ -17,10 +17,8 @@ from __future__ import annotations
 
 import argparse
 import io
-import json
 import time
 import warnings
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +27,7 @@ from PIL import Image
 
 import fusehash as fh
 from fusehash.evaluation import average_precision, evaluate
+from runs import described, store
 
 SIDE, BITS, SEEDS, HELD_OUT = 32, 64, 5, 0.3
 GRID = [{"learning_rate": rate, "eta": eta} for rate, eta in ((0.03, 1.0), (0.03, 0.01), (0.1, 0.01), (0.3, 0.01))]
@@ -104,10 +103,10 @@ def run_file(path: Path, options: argparse.Namespace) -> dict[str, Any]:
 
 def run(options: argparse.Namespace) -> None:
     warnings.simplefilter("ignore", fh.errors.FusehashWarning)
-    results: dict[str, Any] = {"date": str(date.today()), "bits": BITS, "files": []}
+    results: dict[str, Any] = {**described("torch"), "bits": BITS, "files": []}
     for path in options.files:
         results["files"].append(run_file(path, options))
-        options.out.write_text(json.dumps(results, indent=1) + "\n")
+        store(options.out, results)
 
 
 if __name__ == "__main__":

@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import resource
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import fusehash as fh
-from fusehash.numerics.parallel import n_cores
-from paper_loop import DIMS, GROWTH, GROWTH_DIMS, RESULTS, N, Transcription, make_views, resident
+from paper_loop import DIMS, GROWTH, GROWTH_DIMS, N, Transcription, make_views, resident
+from runs import described, result_path, store
 
 
 def fit_seconds(views: dict[str, Any], n_bits: int) -> tuple[float, dict[str, Any]]:
@@ -76,8 +74,7 @@ def main() -> None:
         print(json.dumps(grow_one(arguments.one)))
         return
     result: dict[str, Any] = {
-        "date": time.strftime("%Y-%m-%d"),
-        "machine": {"processor": platform.machine(), "cores": n_cores()},
+        **described(),
         "comparison": compare(arguments.repetitions),
         "growth": [],
     }
@@ -86,8 +83,7 @@ def main() -> None:
         command = [sys.executable, __file__, "--one", str(n)]
         result["growth"].append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
         print(result["growth"][-1])
-    path = Path(RESULTS) / f"default_fit-{result['date']}.json"
-    path.write_text(json.dumps(result, indent=1) + "\n")
+    store(result_path("default_fit"), result)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -102,7 +101,9 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.measure:
         measure(arguments.measure, arguments.texts)
-    rows = []
+    from runs import described, result_path, store  # not in the measured processes, which import the earlier fusehash
+
+    head, rows = described(), []
     with tempfile.TemporaryDirectory() as scratch, ExitStack() as stack:
         earlier = Path(scratch) / "earlier"
         subprocess.run(["git", "worktree", "add", "-q", "--detach", earlier, arguments.commit], cwd=ROOT, check=True)
@@ -130,9 +131,7 @@ def main() -> None:
             now, before = map(min, times)
             rows.append({"case": names[0], "earlier_ms": before * 1e3, "now_ms": now * 1e3, "ratio": now / before})
             print(f"{names[0]:36} {before * 1e3:9.3f} ms {now * 1e3:9.3f} ms   x {now / before:.3f}", flush=True)
-    date = datetime.now(UTC).date().isoformat()
-    path = ROOT / "benchmarks" / "results" / f"earlier-{date}.json"
-    path.write_text(json.dumps({"commit": arguments.commit, "rounds": arguments.rounds, "cases": rows}, indent=2))
+    store(result_path("earlier"), head | {"commit": arguments.commit, "rounds": arguments.rounds, "cases": rows})
 
 
 if __name__ == "__main__":

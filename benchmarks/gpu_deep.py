@@ -20,11 +20,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import time
 import warnings
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +31,7 @@ import torch
 import fusehash as fh
 from fusehash import hashers
 from fusehash.evaluation import pair_recall
+from runs import described, store
 
 BITS = 64
 EPOCHS = {"ucch": 20, "cirh": 60, "ddcmh": 50, "dbrc": 100, "djsrh": 80, "dcmh": 500, "dgcpn": 100, "jdsh": 300}
@@ -165,11 +163,10 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=8192, help="of UCCH on a million pairs")
     options = parser.parse_args()
     warnings.simplefilter("ignore", fh.errors.FusehashWarning)
-    machine = torch.cuda.get_device_name() if options.device.startswith("cuda") else platform.processor()
-    head = {"date": str(date.today()), "machine": machine, "cores": os.cpu_count(), "torch": torch.__version__}
+    head = described("torch")
 
     def save(rows: list[dict[str, Any]]) -> None:
-        options.out.write_text(json.dumps({**head, "device": options.device, "rows": rows}, indent=1) + "\n")
+        store(options.out, {**head, "device": options.device, "rows": rows})
 
     options.save = save
     {"methods": methods, "million": million}[options.part](options)

@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import statistics
 import time
 import warnings
 from collections.abc import Callable
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +23,7 @@ import torch
 
 import fusehash as fh
 from fusehash import bits
+from runs import described, store
 
 WIDTHS = {"image": 500, "text": 1000}
 FIXED: dict[str, Any] = {
@@ -109,14 +108,13 @@ def main() -> None:
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     device, n = options.device, int(184_577 * options.scale)
-    results: dict[str, Any] = {"date": date.today().isoformat(), "torch": torch.__version__, "rows": n}
-    results["device"] = torch.cuda.get_device_name() if device.startswith("cuda") else platform.processor()
+    results: dict[str, Any] = {**described("torch"), "device": device, "rows": n}
 
-    def store(name: str, value: Any) -> None:
+    def keep(name: str, value: Any) -> None:
         results[name] = value
         print(name, json.dumps(value), flush=True)
         if options.out:
-            options.out.write_text(json.dumps(results, indent=1) + "\n")
+            store(options.out, results)
 
     make = lambda **params: fh.FuseHash(n_bits=64, random_state=0, **params)  # noqa: E731
     views = made(n, device)
@@ -132,12 +130,12 @@ def main() -> None:
     }
     chosen = [name for name in cases if not options.only or options.only in name]
     if not options.only:
-        store("agreement", agreement(5000, device))
+        keep("agreement", agreement(5000, device))
     for name in chosen:
         if name.startswith("3 million"):
             views.clear()
             large.update(made(int(3_000_000 * options.scale), device))
-        store(name, timed(cases[name], device))
+        keep(name, timed(cases[name], device))
         if options.profile:
             profile(cases[name])
 

@@ -14,10 +14,7 @@ time.
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
@@ -32,6 +29,7 @@ from fusehash.search.engines import torch as gpu
 from fusehash.search.engines.torch import cascade
 from fusehash.search.projections import check_projections
 from fusehash.search.rows import CodeRows
+from runs import described, store
 
 CASES = ((2000, 184_577, 128), (1, 10_000_000, 64), (2000, 1_000_000, 64))  # queries, codes, bits
 # milliseconds, by case, way and kind of time
@@ -235,30 +233,15 @@ def main() -> None:
     parser.add_argument("--out", type=Path, metavar="FILE")
     options = parser.parse_args()
     device = torch.empty(0, device=options.device).device
-    machine = {
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu",
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "date": f"{datetime.now(UTC):%Y-%m-%d}",
-    }
-    print(machine)
+    head = described("torch") | {"device": str(device)}
+    print(head)
     checked = check(device) if options.check else []
     cases: list[dict[str, Any]] = []
     for number in options.cases:
         cases.append(run(CASES[number], options, device))
         if options.out:  # after every case: a run that is cut off keeps what it has
-            options.out.write_text(
-                json.dumps(
-                    {
-                        "machine": machine,
-                        "scale": options.scale,
-                        "checked": checked,
-                        "targets": verdict(cases),
-                        "cases": cases,
-                    },
-                    indent=1,
-                )
-            )
+            facts = {"scale": options.scale, "checked": checked, "targets": verdict(cases), "cases": cases}
+            store(options.out, head | facts)
         if device.type == "cuda":
             torch.cuda.empty_cache()
     print("\n" + "\n".join(verdict(cases)))

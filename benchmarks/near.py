@@ -7,7 +7,7 @@
 
 Codes are clustered: 32 copies of a random code, each bit flipped with a probability such that the 10th neighbor of a
 code is 4 of 64 bits away (6 %). Queries are codes of the index with bits flipped in the same way. Times are given as
-wall time and as processor time of this process, since the machine may be busy; `load` says how busy it was.
+wall time and as processor time of this process, since the machine may be busy; `load` says how busy it was before.
 
 Writes benchmarks/results/near-PART-DATE.json.
 """
@@ -16,13 +16,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import resource
 import threading
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +30,8 @@ from fusehash.numerics.parallel import n_cores
 from fusehash.search import HammingIndex
 from fusehash.search.near import near_pairs
 from fusehash.search.rows import CodeRows
+from runs import described, result_path, store
 
-RESULTS = Path(__file__).parent / "results"
 CLUSTER, FLIPS, K, RADIUS, ROUNDS = 32, 0.0385, 10, 4, 4
 GROWTH, JOIN, FAISS_JOIN = (1_000_000, 10_000_000, 100_000_000), (20_000, 200_000, 1_000_000, 10_000_000), 20_000
 
@@ -217,23 +214,6 @@ def _memory(name: str) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
 
 
-def machine() -> dict[str, Any]:
-    import numba
-
-    names = [
-        line.partition(":")[2].strip()
-        for line in Path("/proc/cpuinfo").read_text().splitlines()
-        if "model name" in line
-    ]
-    versions = {"python": platform.python_version(), "numpy": np.__version__, "numba": numba.__version__}
-    return {
-        "processor": names[0] if names else platform.processor(),
-        "cores": n_cores(),
-        "load": os.getloadavg(),
-        **versions,
-    }
-
-
 def table(paths: list[Path]) -> None:
     for path in paths:
         run = json.loads(path.read_text())
@@ -265,19 +245,14 @@ def main() -> None:
     if options.part == "table":
         return table(options.files)
     most = options.most or 10**9
-    before = os.getloadavg()
+    head = described()
     rows = {
         "growth": lambda: growth(tuple(n for n in GROWTH if n <= most)),
         "join": lambda: join(tuple(n for n in JOIN if n <= most)),
         "billion": lambda: billion(most),
     }[options.part]()
-    run = {
-        "part": options.part, "date": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine(),
-        "load_before": before, "cluster": CLUSTER, "flips": FLIPS, "k": K, "radius": RADIUS, "rows": rows,
-    }  # fmt: skip
-    path = RESULTS / f"near-{options.part}-{datetime.now(UTC).date()}.json"
-    path.write_text(json.dumps(run, indent=1) + "\n")
-    print(path)
+    run = head | {"part": options.part, "cluster": CLUSTER, "flips": FLIPS, "k": K, "radius": RADIUS, "rows": rows}
+    print(store(result_path(f"near-{options.part}"), run))
     return None
 
 

@@ -14,11 +14,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import datetime
 import io
 import json
 import os
-import platform
 import re
 import shutil
 import statistics
@@ -33,6 +31,7 @@ from typing import Any
 import numpy as np
 import psutil
 
+from runs import described, result_path, store
 from serve_load import BATCH, caption
 
 PICTURES = 2_000  # items with a picture; model and encoders are learned from them and as many texts
@@ -164,7 +163,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--collection", type=Path, help="keep the collection here, and use it if it is there")
     given = parser.parse_args()
-    before = os.getloadavg()[0]
+    head = described()
     with tempfile.TemporaryDirectory() as scratch:
         folder = given.collection or Path(scratch) / "page.collection"
         if not folder.exists():
@@ -181,21 +180,16 @@ def main() -> None:
             finally:
                 server.terminate()
                 server.wait(20)
-    result = {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+    result = head | {
         "items": given.items,
         "pictures": min(PICTURES, given.items),
         "runs": given.runs,
-        "cores": os.cpu_count(),
-        "other_load": round(before, 2),  # load average of the minute before
-        "python": platform.python_version(),
         "budget": BUDGET,
         "first_answer_seconds": first,
         "visits": seen,
     }
     print(json.dumps(result, indent=2))
-    target = Path(__file__).parent / "results" / f"page-{result['date']}.json"
-    target.write_text(json.dumps(result, indent=2) + "\n")
+    store(result_path("page"), result)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import resource
 import subprocess
 import sys
@@ -26,14 +25,13 @@ from rich.table import Table
 from scipy.linalg import eigh
 
 from fusehash import hashers
-from fusehash.numerics.parallel import n_cores
+from runs import described, result_path, store
 
 # The setting of the comparison, and the published parameters.
 N, DIMS, P, K, BITS, C = 5_000, {"image": 150, "text": 500}, 900, 45, 32, 60
 GAMMA_1, GAMMA_2, GAMMA_3, LAMBDA = 0.01, 10.0, 0.01, 300.0
 INNER_TOL, INNER_MAX = 1e-4, 50
 GROWTH, GROWTH_DIMS = (20_000, 60_000, 184_577), {"image": 500, "text": 1_000}
-RESULTS = Path(__file__).parent / "results"
 
 
 def make_views(n: int, dims: dict[str, int], seed: int = 0, block: int = 5_000) -> dict[str, np.ndarray]:
@@ -253,18 +251,13 @@ def main() -> None:
         return
     console = Console()
     result = {
-        "date": time.strftime("%Y-%m-%d"),
-        "machine": {"processor": platform.processor() or platform.machine(), "cores": n_cores()},
-        "versions": {"python": platform.python_version(), "numpy": np.__version__},
-        "load": os.getloadavg(),
+        **described(),
         "comparison": compare(3 if options.quick else 6),
         "growth": [] if options.quick else [grow(n, options.iterations) for n in GROWTH],
     }
     show(result, console)
     if not options.quick:
-        path = RESULTS / f"paper_loop-{result['date']}.json"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(json.dumps(result, indent=1) + "\n")
+        path = store(result_path("paper_loop"), result)
         console.print(f"written to {path}")
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import shutil
 import tempfile
@@ -31,6 +30,7 @@ from fusehash import encoders
 from fusehash.collection import Collection, NewItem, read_folder
 from fusehash.collection import bridge as bridges
 from make_bridge import as_bridge, of_flickr8k
+from runs import described, store
 
 RESULTS = 6
 QUERIES = {
@@ -154,8 +154,8 @@ def main() -> None:
     captions = [item.text or "" for item in items]
     keys, relevant = {item.key: row for row, item in enumerate(items)}, relevance(captions)
     facts: dict[str, Any] = {
+        **described(),
         "photos": len(items), "queries": len(QUERIES), "relevant per query": round(float(relevant.sum(1).mean()), 1),
-        "load": round(os.getloadavg()[1], 1), "cores": os.cpu_count(),
         "chance": round(float(relevant.mean()), 4), "tf-idf, all captions": round(by_words(captions, relevant), 4),
         "runs": [],
     }  # fmt: skip
@@ -198,7 +198,7 @@ def main() -> None:
                     shutil.rmtree(folder)
             features = None
     if options.out is not None:
-        options.out.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+        store(options.out, facts)
 
 
 def bridged(image: str, text: str) -> bool:

@@ -14,19 +14,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import tempfile
 import time
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fusehash.search import HammingIndex
+from runs import RESULTS, described, store, today
 
-RESULTS = Path(__file__).parent / "results"
 DIM, K, CANDIDATES, BLOCK = 512, 10, 200, 50_000
 
 
@@ -82,7 +79,7 @@ def table(run: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--table", type=Path)
-    parser.add_argument("--name", default=f"rescoring-{datetime.now(UTC):%Y-%m-%d}")
+    parser.add_argument("--name", default=f"rescoring-{today()}")
     parser.add_argument("--n", type=int, default=1_000_000)
     parser.add_argument("--bits", type=int, nargs="+", default=[256])
     parser.add_argument("--batches", type=int, nargs="+", default=[100, 1000])
@@ -91,7 +88,7 @@ def main() -> None:
     if arguments.table:
         print(table(json.loads(arguments.table.read_text())))
         return
-    cases = []
+    head, cases = described(), []
     for n_bits in arguments.bits:
         with tempfile.TemporaryDirectory() as folder:
             options: dict[str, Any] = {"vectors": "int8", "dim": DIM, "threads": 1}
@@ -101,11 +98,8 @@ def main() -> None:
                 for batch in arguments.batches:
                     cases += measure(indexes, n_bits, batch, arguments.rounds)
                     print(table({"cases": cases[-4:]}), flush=True)
-    run = {
-        "machine": platform.processor() or platform.machine(), "n": arguments.n, "dim": DIM, "k": K,
-        "candidates": CANDIDATES, "versions": {name: version(name) for name in ("numpy", "numba")}, "cases": cases,
-    }  # fmt: skip
-    (RESULTS / f"{arguments.name}.json").write_text(json.dumps(run, indent=1) + "\n")
+    run = head | {"n": arguments.n, "dim": DIM, "k": K, "candidates": CANDIDATES, "cases": cases}
+    store(RESULTS / f"{arguments.name}.json", run)
 
 
 if __name__ == "__main__":

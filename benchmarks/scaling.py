@@ -16,7 +16,6 @@ import argparse
 import json
 import logging
 import os
-import platform
 import re
 import resource
 import subprocess
@@ -30,10 +29,10 @@ import numpy as np
 import fusehash as fh
 from fusehash.numerics.parallel import n_cores
 from fusehash.streams import NpyWriter
+from runs import described, result_path, store
 
 DIMS = {"image": 128, "text": 128}
 BITS = 64
-RESULTS = Path(__file__).parent / "results"
 # What the tuning starts from: the same fit without a search.
 FIXED = {"feature_map": "rbf", "kernel_width": 1.0, "ridge": 0.03, "hash_ridge": 0.003, "graph_weight": 1.0,
          "latent_weight": 1.0, "spectral_power": 2.0, "view_weights": (1.0, 1.0)}  # fmt: skip
@@ -151,18 +150,13 @@ def in_a_process(what: str, *arguments: Any) -> dict[str, Any]:
     return found
 
 
-def result_path() -> Path:
-    return RESULTS / f"scaling-{time.strftime('%Y-%m-%d')}.json"
-
-
 def keep(table: str, found: dict[str, Any], keys: tuple[str, ...]) -> None:
     """Put a result into the file of today, in the place of an earlier one of the same setting."""
-    path = result_path()
-    machine = {"processor": platform.machine(), "cores": n_cores()}
-    known: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"machine": machine}
+    path = result_path("scaling")
+    known: dict[str, Any] = json.loads(path.read_text()) if path.exists() else described()
     others = [row for row in known.get(table, []) if any(row[key] != found[key] for key in keys)]
     known[table] = sorted([*others, found], key=lambda row: [str(row["method"]), *(row[key] for key in keys[1:])])
-    path.write_text(json.dumps(known, indent=1) + "\n")
+    store(path, known)
     print(found, flush=True)
 
 
@@ -187,7 +181,7 @@ def plot() -> None:
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    found = json.loads(result_path().read_text())
+    found = json.loads(result_path("scaling").read_text())
     figure, axes = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
     for method in dict.fromkeys(row["method"] for row in found.get("rows", [])):
         rows = [row for row in found["rows"] if row["method"] == method]
@@ -216,7 +210,7 @@ def plot() -> None:
             axis.legend()
         axis.grid(alpha=0.3)
     axes[2].set_ylim(bottom=0)
-    figure.savefig(result_path().with_suffix(".png"), dpi=120)
+    figure.savefig(result_path("scaling").with_suffix(".png"), dpi=120)
 
 
 def main() -> None:

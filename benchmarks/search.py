@@ -29,14 +29,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +44,8 @@ from numba.extending import intrinsic
 
 from fusehash.search import HammingIndex
 from fusehash.search.engines.kernel import entry, select
+from runs import RESULTS, described, store, today
 
-RESULTS = Path(__file__).parent / "results"
 SIZES, WIDTHS, BATCHES, K = (184_577, 1_000_000), (16, 32, 64, 128, 256, 1024), (1, 100, 2000), 50
 SLOW = 5.0  # seconds that a peer may take for one round of a case
 SETTLING = 0.001  # seconds after which the processor time of a call is read, so that its threads have come to rest
@@ -364,7 +361,7 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
                 cases.append(case)
                 print("  " + line(case), flush=True)
                 if options.save:
-                    store(cases, options)  # an interrupted run keeps what it has
+                    keep(cases, options)  # an interrupted run keeps what it has
             del keep
     return cases
 
@@ -460,7 +457,7 @@ def main() -> None:
     parser.add_argument("--slow", type=float, default=SLOW, help="seconds that a peer may take for a round of a case")
     parser.add_argument("--cpu-time", action="store_true", help="processor time, on one thread")
     parser.add_argument("--avx2", action="store_true", help="without AVX-512")
-    parser.add_argument("--name", default=f"search-{datetime.now(UTC):%Y-%m-%d}", help="of the files written")
+    parser.add_argument("--name", default=f"search-{today()}", help="of the files written")
     parser.add_argument("--exact-only", dest="approximate", action="store_false")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--table", type=Path, metavar="FILE")
@@ -477,7 +474,7 @@ def main() -> None:
         fresh = {"NUMBA_CACHE_DIR": tempfile.mkdtemp(prefix="fusehash-avx2-")}
         os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | WITHOUT_AVX512 | fresh)
     os.environ["POLARS_MAX_THREADS"] = str(options.threads)
-    options.instructions, options.load = instructions(options.avx2), os.getloadavg()
+    options.instructions, options.head = instructions(options.avx2), described(*PACKAGES)
     start = time.perf_counter()
     cases = run(options)
     print("\nfusehash against its peers (times faster), and the fraction of the bound it reaches")
@@ -486,27 +483,21 @@ def main() -> None:
     missed = verdict(cases)
     print("\nEvery target is met." if not missed else "\nMissed:\n  " + "\n  ".join(missed))
     if options.save:
-        path = store(cases, options)
+        path = keep(cases, options)
         plot(cases, path.with_suffix(".png"))
         print(f"\n{path} and {path.with_suffix('.png').name} after {time.perf_counter() - start:.0f} s")
 
 
-def store(cases: list[dict[str, Any]], options: argparse.Namespace) -> Path:
+def keep(cases: list[dict[str, Any]], options: argparse.Namespace) -> Path:
     """Write every time measured so far."""
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{options.name}.json"
-    machine = {
-        "processor": processor(),
+    settings = {
         "threads": options.threads,
-        "python": platform.python_version(),
         "clock": "processor time" if options.cpu_time else "wall time",
-        "load before": options.load,
         "load after": os.getloadavg(),
         "instructions": options.instructions,
-        "versions": {name: version(name) for name in PACKAGES},
     }
-    path.write_text(json.dumps({"machine": machine, "k": K, "missed": verdict(cases), "cases": cases}, indent=1))
-    return path
+    run = options.head | settings | {"k": K, "missed": verdict(cases), "cases": cases}
+    return store(RESULTS / f"{options.name}.json", run)
 
 
 def instructions(avx2: bool) -> dict[str, str]:
@@ -534,14 +525,6 @@ def instructions(avx2: bool) -> dict[str, str]:
         "duckdb": "no switch",
         **families,
     }
-
-
-def processor() -> str:
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-        return next(line.split(":")[1].strip() for line in text.splitlines() if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor()
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from fusehash.collection import bridge as bridges
 from fusehash.collection.queries import calibration
 from fusehash.collection.queries.neighbors import Neighbors
 from fusehash.collection.queries.words import Words
+from runs import described, store
 
 TRAINED, ASKED, BINS = 2000, 400, 10
 
@@ -105,11 +106,13 @@ def main() -> None:
     parser.add_argument("--bits", type=int, default=64)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    head = described()
     without, with_caption, named, right = results(options.flickr8k, options.bits)
     weights = calibration.fit_logistic(without, right)
     chances = calibration._logistic(with_caption @ weights)
     rest = 1.0 - chances[named]
     facts = {
+        **head,
         "results": len(right),
         "named": round(float(((right[named] - chances[named]) * rest).sum() / (rest**2).sum()), 3),
         "unnamed": round(float((right[~named] * chances[~named]).sum() / (chances[~named] ** 2).sum()), 3),
@@ -119,7 +122,7 @@ def main() -> None:
     }
     print(json.dumps(facts, indent=1))
     if options.out is not None:
-        options.out.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+        store(options.out, facts)
 
 
 if __name__ == "__main__":

@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import datetime
 import json
 import os
-import platform
 import re
 import subprocess
 import sys
@@ -25,6 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from runs import described, result_path, store
 
 LEARNED, BATCH = 5_000, 20_000
 NOUNS = re.findall(
@@ -106,7 +106,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--collection", type=Path, help="keep the collection here, and use it if it is there")
     given = parser.parse_args()
-    before = os.getloadavg()[0]
+    head = described()
     with tempfile.TemporaryDirectory() as scratch:
         folder = given.collection or Path(scratch) / "load.collection"
         built = None if folder.exists() else make(folder, given.items)
@@ -123,20 +123,15 @@ def main() -> None:
             finally:
                 server.terminate()
                 server.wait(20)
-    result = {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+    result = head | {
         "items": given.items,
         "n_bits": 64,
         "results_per_query": 24,
         "build_seconds": None if built is None else round(built, 1),
-        "cores": os.cpu_count(),
-        "other_load": round(before, 2),  # load average of the minute before
-        "python": platform.python_version(),
         "runs": runs,
     }
     print(json.dumps(result, indent=2))
-    target = Path(__file__).parent / "results" / f"serve-{result['date']}.json"
-    target.write_text(json.dumps(result, indent=2) + "\n")
+    store(result_path("serve"), result)
 
 
 if __name__ == "__main__":

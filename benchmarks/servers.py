@@ -18,19 +18,17 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
-import os
-import platform
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fusehash.search import HammingIndex
+from runs import described, result_path, store
 
 HERE = Path(__file__).parent
 BATCH, QUERIES, K = 100_000, 100, 50
@@ -158,12 +156,11 @@ def main() -> None:
     if options.table:
         print(markdown(json.loads(options.table.read_text())["cases"]))
         return
-    path = HERE / "results" / f"servers-{datetime.now(UTC):%Y-%m-%d}.json"
-    machine = {"processor": platform.machine(), "cores": os.cpu_count(), "python": platform.python_version()}
+    head, path = described(), result_path("servers")
 
     def save(cases: list[dict[str, Any]]) -> None:
         if options.save:
-            path.write_text(json.dumps({"machine": machine, "queries": QUERIES, "k": K, "cases": cases}, indent=1))
+            store(path, head | {"queries": QUERIES, "k": K, "cases": cases})
 
     print(markdown(run(options.servers, options.codes, save)))
 

@@ -19,8 +19,6 @@ benchmarks/results/short_queries-DATE.json.
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
 import re
 import tempfile
 from collections import Counter
@@ -32,6 +30,7 @@ import numpy as np
 
 from fusehash.collection import Collection, NewItem, read_folder
 from fusehash.errors import DataError
+from runs import described, result_path, store
 
 HELD_OUT, QUERIES, VERBATIM = 400, 400, 100
 ASKED = 200  # held-out items that ask
@@ -147,8 +146,7 @@ def main() -> None:
             **sets,
             "2,000 photos": lambda seed: photos(given.photos, 2000, seed),
         }
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    target = Path(__file__).parent / "results" / f"short_queries-{today}.json"
+    head, target = described(), result_path("short_queries")
     results: dict[str, Any] = {}
     for name, make in sets.items():
         runs: dict[str, list[dict[str, float]]] = {"codes": [], "codes and words": []}
@@ -166,8 +164,8 @@ def main() -> None:
                             "std": round(float(np.std([run[key] for run in all_runs])), 4)} for key in all_runs[0]}
                 for way, all_runs in runs.items()
             }  # fmt: skip
-            content = {"date": today, "n_bits": 64, "queries": QUERIES, "seeds": given.seeds, "results": results}
-            target.write_text(json.dumps(content, indent=2) + "\n")
+            facts = {"n_bits": 64, "queries": QUERIES, "seeds": given.seeds, "results": results}
+            store(target, head | facts)
             print(name, seed, {way: all_runs[-1] for way, all_runs in runs.items()}, flush=True)
 
 
