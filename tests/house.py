@@ -19,8 +19,10 @@ version errors trust forks extras files sqlite parameters console
 numerics numerics.arrays numerics.compiled numerics.memory numerics.parallel numerics.linalg numerics.sparse
 numerics.anchors numerics.rotation numerics.features numerics.simplex.triton numerics.simplex
 bits views
-streams.stored streams.writers streams.zarr streams.parquet streams.formats streams.blocks streams.row_passes
-streams.cluster streams
+streams.stored streams.writers streams.npy streams.chunked
+streams.zarr.codecs streams.zarr.metadata streams.zarr.storage streams.zarr.chunks streams.zarr
+streams.hdf5 streams.dask_arrays streams.parquet.pages streams.parquet streams.formats
+streams.blocks streams.row_passes streams.cluster streams
 encoders.base encoders.reading encoders.histograms encoders.images encoders.texts encoders.downloads encoders.clip
 encoders.sentence encoders.onnx encoders.weights encoders.graph encoders.packaged encoders encoders.offers
 datasets.base datasets.matlab datasets.arrays datasets.folders datasets.splits datasets.photos datasets.emoji
@@ -89,6 +91,8 @@ FOLDERS = {
     "numerics": "arrays, linear algebra, anchors and rotations; knows nothing about views or methods",
     "numerics/simplex": "projection onto the simplex and Algorithm 1, on a CPU and on a GPU",
     "streams": "views that are larger than memory, and passes over rows by threads, a GPU or a cluster",
+    "streams/parquet": "Parquet files, copied to a temporary `.npy` file once",
+    "streams/zarr": "zarr arrays, read by code of our own",
     "encoders": "raw images and texts -> features",
     "datasets": "benchmark files, folders of photos, emoji, generated data",
     "evaluation": "metrics with ties done right, and the only home of the four protocols",

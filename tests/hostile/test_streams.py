@@ -24,7 +24,8 @@ from fusehash.commands.inputs import load_npy
 from fusehash.datasets.folders import read_folder
 from fusehash.encoders.reading import ImageError, open_image
 from fusehash.errors import DataError
-from fusehash.streams import open_view, parquet
+from fusehash.streams import open_view
+from fusehash.streams.parquet import pages
 
 X = np.arange(40.0, dtype=np.float32).reshape(10, 4) + 1
 OLD = {"zarr_format": 2, "shape": [10, 4], "chunks": [5, 4], "dtype": "<f4", "order": "C", "fill_value": 0}
@@ -428,9 +429,9 @@ def test_no_changed_byte_of_a_parquet_file_ends_in_a_foreign_error(tmp_path, opt
 def test_a_list_in_the_metadata_of_a_parquet_file_is_no_longer_than_the_file():
     endless = b"\x19" + b"\xf1" + b"\xff" * 5 + b"\x01"  # a list of 2^41 truth values
     with pytest.raises(ValueError, match="too long"):
-        parquet._struct(endless + bytes(100))
+        pages._struct(endless + bytes(100))
     with pytest.raises(ValueError, match="too long"):
-        parquet._varint(b"\xff" * 100, 0)
+        pages._varint(b"\xff" * 100, 0)
 
 
 def test_filters_of_a_zarr_array_do_not_multiply_its_values(tmp_path, optional):

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from fusehash import AGSFH, FuseHash, hashers
 from fusehash.datasets import make_paired
 from fusehash.errors import DataError
-from fusehash.streams import StoredMatrix, cluster, formats, passes_over
+from fusehash.streams import StoredMatrix, cluster, dask_arrays, passes_over
 from fusehash.streams.cluster import ClusterPasses
 from fusehash.streams.row_passes import RowPasses, cut
 from fusehash.streams.stored import RowReader
@@ -190,7 +190,7 @@ def test_an_error_of_a_worker_is_one_sentence(client, tmp_path, optional):
         with pytest.raises(DataError, match=r"^View 'text' must hold finite numbers\. Got NaN .* first in row 2345\.$"):
             model.fit(views)
         assert not hasattr(model, "codes_")
-        assert formats.active_client().status == "running"  # the connection is as good as before
+        assert dask_arrays.active_client().status == "running"  # the connection is as good as before
     METHODS["regression"]().fit(dict.fromkeys(("image", "again"), tmp_path / "image.npy"))
 
 

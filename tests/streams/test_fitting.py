@@ -172,7 +172,7 @@ def save(path, matrix):
 
 def test_views_are_opened_cut_and_sent_without_being_read(tmp_path, monkeypatch):
     path = save(tmp_path / "x.npy", ARRAYS["image"])
-    monkeypatch.setattr("fusehash.streams.formats.FileReader._fill", lambda *_: pytest.fail("rows were read"))
+    monkeypatch.setattr("fusehash.streams.npy.FileReader._fill", lambda *_: pytest.fail("rows were read"))
     views = PairedViews({"image": path, "text": ARRAYS["text"]})
     rows = np.array([5, 600, 3])
     cut = pickle.loads(pickle.dumps(views.rows(rows)))

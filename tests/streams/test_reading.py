@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fusehash.streams import StoredMatrix, formats, open_blocks, open_view
+from fusehash.streams import StoredMatrix, chunked, open_blocks, open_view
 from fusehash.streams.stored import PieceReader
 
 from .conftest import KINDS, X, pieces
@@ -133,8 +133,8 @@ def test_a_chunk_is_computed_once_in_a_pass(optional):
 @settings(max_examples=50, deadline=None)
 def test_small_chunks_are_joined_and_none_is_cut(chunks, most):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(formats, "PIECE_BYTES", 4 * most)
-        edges = formats.joined_edges(chunks, 4)
+        patch.setattr(chunked, "PIECE_BYTES", 4 * most)
+        edges = chunked.joined_edges(chunks, 4)
     sizes = np.diff(edges)
     assert (edges[0], edges[-1]) == (0, sum(chunks))
     assert (sizes > 0).all()

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fusehash.streams import row_passes
-from fusehash.streams.formats import FileReader
+from fusehash.streams.npy import FileReader
 from fusehash.streams.row_passes import Block, RowPasses
 from fusehash.views import PairedViews
 

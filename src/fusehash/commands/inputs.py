@@ -154,7 +154,7 @@ def load_npy(path: Path) -> Any:
     import numpy as np
 
     from fusehash import trust
-    from fusehash.streams.formats import read_npy_header
+    from fusehash.streams.npy import read_npy_header
 
     with trust.open_file(path, f"The file {path}") as file:
         shape, by_columns, dtype = read_npy_header(file, str(path))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fusehash import views
 from fusehash.streams.blocks import is_block_stream, open_blocks
-from fusehash.streams.formats import active_client, is_view_path, open_view
+from fusehash.streams.dask_arrays import active_client
+from fusehash.streams.formats import is_view_path, open_view
 from fusehash.streams.row_passes import RowPasses
 from fusehash.streams.stored import StoredMatrix, is_reachable
 from fusehash.streams.writers import NpyWriter

@@ -1,6 +1,6 @@
 """Streams of paired blocks as views: any iterable of {name: (rows, d) array}.
 
-Training reads its rows more than once, so a stream is copied to a temporary folder in one pass (`formats.spool`).
+Training reads its rows more than once, so a stream is copied to a temporary folder in one pass (`npy.spool`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from fusehash.errors import DataError
 from fusehash.numerics.arrays import host, unmasked
-from fusehash.streams.formats import spool
+from fusehash.streams.npy import spool
 from fusehash.streams.stored import Matrix, StoredMatrix, check_dtype
 from fusehash.views import check_paired
 

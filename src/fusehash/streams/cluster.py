@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from fusehash.errors import DataError
 from fusehash.numerics.arrays import Array, mask_rows
 from fusehash.numerics.parallel import map_blocks, one_blas_thread
-from fusehash.streams.formats import dense_chunk
+from fusehash.streams.dask_arrays import dense_chunk
 from fusehash.streams.row_passes import Block, PerRow, Result, RowPasses, Work, add_up, cut
 from fusehash.streams.stored import Recipe, RowReader, StoredMatrix
 from fusehash.views import BLOCK_ROWS, PairedViews, to_dense

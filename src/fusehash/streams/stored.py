@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from copy import copy
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -226,6 +227,17 @@ def check_dtype(source: str, dtype: Any) -> np.dtype[Any]:
         what = "Python objects" if checked.kind == "O" else f"dtype {checked}"
         raise DataError(f"{source} must hold real numbers. Got {what} instead.")
     return checked.newbyteorder("=")
+
+
+def check_exists(path: Path) -> None:
+    if not path.exists():
+        raise DataError(f"The path of a view must exist. At {path} there is no file and no folder.")
+
+
+def unreadable(source: str, error: BaseException) -> DataError:
+    """What to raise for an error of a reader of foreign bytes: its first line."""
+    reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
+    return DataError(f"{source} could not be read: {reason}.")
 
 
 class RowReader:
