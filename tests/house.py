@@ -15,7 +15,9 @@ BEGIN, END = "<!-- tree: written by tests/house.py -->\n", "<!-- end of tree -->
 
 # One line per folder; the package itself comes last.
 ORDER: list[str] = """
-version errors trust forks extras files sqlite parameters console
+version errors trust forks extras files
+sqlite.kinds sqlite.held sqlite.checks sqlite.database sqlite.creation sqlite.writers sqlite.crossing sqlite
+parameters console
 numerics numerics.arrays numerics.compiled numerics.memory numerics.parallel numerics.linalg numerics.sparse
 numerics.anchors numerics.rotation numerics.features numerics.simplex.triton numerics.simplex
 bits views
@@ -88,6 +90,7 @@ cli fusehash
 
 # What each folder is for; a module says so itself, in the first line of its docstring.
 FOLDERS = {
+    "sqlite": "the only home of SQLite: files opened with care, every failure one sentence",
     "numerics": "arrays, linear algebra, anchors and rotations; knows nothing about views or methods",
     "numerics/simplex": "projection onto the simplex and Algorithm 1, on a CPU and on a GPU",
     "streams": "views that are larger than memory, and passes over rows by threads, a GPU or a cluster",

@@ -28,9 +28,9 @@ OPENING = {
     "encoders.onnx": "onnx", "encoders.reading": "image", "experiments.spec": "spec", "experiments.store": "results",
     "files": "model", "integrations.datasets": "index", "retriever": "retriever",
     "search.exchange.milvus": "exchange_json", "search.exchange.numpy": "exchange_numpy", "search.file": "index",
-    "search.index": "index", "sqlite": "index", "streams.npy": "npy",
-    "streams.hdf5": "hdf5", "streams.parquet": "parquet", "streams.zarr": "zarr", "streams.zarr.storage": "zarr",
-    "trust": "npy",
+    "search.index": "index", "sqlite.creation": "index", "sqlite.database": "index", "sqlite.writers": "collection",
+    "streams.npy": "npy", "streams.hdf5": "hdf5", "streams.parquet": "parquet", "streams.zarr": "zarr",
+    "streams.zarr.storage": "zarr", "trust": "npy",
 }  # fmt: skip
 # Modules that open only what fusehash or its packages brought along, what the user typed, or what they wrote before.
 TRUSTED = {

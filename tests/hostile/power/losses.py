@@ -25,6 +25,7 @@ from recorder import Call, obstacle, record
 
 from fusehash import files, sqlite
 from fusehash.search import file
+from fusehash.sqlite import creation
 
 WAYS: tuple[Survival, ...] = ("everything", "nothing", "something")
 REPORTED = 5  # sentences about failures
@@ -37,7 +38,7 @@ def damage(fault: str) -> None:
             if isinstance(kind, sqlite.FileKind):
                 setattr(file, name, replace(kind, settings=("synchronous=OFF",)))
     elif fault == "no sync of folders":
-        files.sync_folder = sqlite.sync_folder = lambda path: None
+        files.sync_folder = creation.sync_folder = lambda path: None
     elif fault == "no sync of files":
         os.fsync = lambda handle: None
     elif fault:
