@@ -73,7 +73,10 @@ experiments.workers experiments.runner experiments.scoring experiments.leaderboa
 integrations integrations.sklearn integrations.dataframes integrations.duckdb integrations.datasets
 integrations.rows integrations.vector_codes integrations.documents integrations.langchain
 integrations.llama_index integrations.haystack
-collection.dates collection.items collection.store collection.encoding collection.bridge collection.training
+collection.dates collection.items
+collection.store.settings collection.store.state collection.store.rows collection.store.thumbnails
+collection.store.codes collection.store.kept collection.store.tables collection.store
+collection.encoding collection.bridge collection.training
 collection.catalogue
 collection.queries collection.queries.language collection.queries.words collection.queries.filters
 collection.queries.neighbors collection.queries.calibration collection.changes collection.generations
@@ -119,6 +122,7 @@ FOLDERS = {
     "integrations": "adapters: LangChain, LlamaIndex, Haystack, datasets, data frames, DuckDB, scikit-learn",
     "experiments": "specifications, stored runs, reports",
     "collection": "a folder with pictures, texts, codes and models",
+    "collection/store": "the files of a collection, every row with a checksum",
     "collection/queries": "what a search by words asks for, and what its scores mean",
     "app": "the web page and its HTTP API",
     "app/routes": "what the app answers",

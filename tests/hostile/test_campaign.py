@@ -22,7 +22,8 @@ KEPT = sorted(shrinking.FOUND.glob("*.json"))
 OPENING = {
     "app.cache": "image", "collection.changes": "collection", "collection.collection": "collection",
     "collection.dates": "image", "collection.encoding": "collection", "collection.items": "photos",
-    "collection.likeness": "image", "collection.originals": "collection", "collection.store": "collection",
+    "collection.likeness": "image", "collection.originals": "collection",
+    "collection.store.rows": "collection", "collection.store.state": "collection",
     "commands.collection": "collection", "commands.dedupe": "index", "commands.index": "index",
     "commands.inputs": "codes", "commands.terminal": "image", "datasets.arrays": "mat5", "datasets.folders": "photos",
     "encoders.onnx": "onnx", "encoders.reading": "image", "experiments.spec": "spec", "experiments.store": "results",

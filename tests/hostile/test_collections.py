@@ -20,6 +20,7 @@ import pytest
 from fusehash import hashers, trust
 from fusehash.collection import Collection, CollectionError, CorruptCollectionError, NewItem, store
 from fusehash.collection.encoding import FeatureCache, load_encoder
+from fusehash.collection.store import rows, settings
 from fusehash.errors import FusehashError
 
 HERE = Path(__file__).parent
@@ -155,9 +156,9 @@ def forge(folder: Path, **columns: object) -> None:
     with sqlite3.connect(folder / "items.db") as database:
         state = store.CollectionState.read(database)
         [row] = store.read_rows(database, "ORDER BY id LIMIT 1")
-        names = store._NAMES
+        names = rows._NAMES
         content = tuple({**dict(zip(names, row, strict=False)), **columns}.values())
-        forged = store._with_checksum(content)
+        forged = rows._with_checksum(content)
         database.execute(
             f"UPDATE item SET ({', '.join(names)}, checksum) = ({', '.join('?' * 15)}) WHERE id = ?", (*forged, row[0])
         )
@@ -244,7 +245,7 @@ def test_a_state_that_cannot_be_is_refused(copy: Path, values: dict[str, object]
 def test_settings_that_cannot_be_are_refused(copy: Path, values: dict[str, object]) -> None:
     content = {**json.loads((copy / "collection.json").read_text()), **values}
     del content["checksum"]
-    content["checksum"] = store._checksum_of(content)
+    content["checksum"] = settings._checksum_of(content)
     (copy / "collection.json").write_text(json.dumps(content))
     with pytest.raises(CorruptCollectionError, match=r"collection\.json is damaged"):
         Collection.open(copy)
@@ -345,7 +346,7 @@ def test_nothing_in_the_folder_makes_us_connect(copy: Path, monkeypatch: pytest.
         (copy / "foreign.txt").write_text(address)
         content = json.loads((copy / "collection.json").read_text()) | {"engine": address}
         del content["checksum"]
-        (copy / "collection.json").write_text(json.dumps(content | {"checksum": store._checksum_of(content)}))
+        (copy / "collection.json").write_text(json.dumps(content | {"checksum": settings._checksum_of(content)}))
         answers(copy)
         with Collection.open(copy) as collection:
             create_app(collection)
@@ -397,9 +398,9 @@ def test_a_collection_that_names_a_model_of_its_own_is_not_trained(copy: Path) -
     (copy / "evil.onnx").write_bytes(b"evil")
     with sqlite3.connect(copy / "items.db") as database:
         state = store.CollectionState.read(database)
-        settings = json.loads((copy / "collection.json").read_text())
-        settings["image"] = {"name": "onnx", "params": {"path": str(copy / "evil.onnx")}}
-        replace(state, settings=settings, image_encoder="").write(database)
+        other = json.loads((copy / "collection.json").read_text())
+        other["image"] = {"name": "onnx", "params": {"path": str(copy / "evil.onnx")}}
+        replace(state, settings=other, image_encoder="").write(database)
     with Collection.open(copy) as collection:
         for write in (collection.reindex, collection.build_generation):
             with pytest.raises(CollectionError, match="data may not choose"):

@@ -118,7 +118,7 @@ class ItemChange:
         store.upgrade(items, settings, lambda state: training.file_checksums(self._folder, state))
         with items.reading() as database:
             self.state = CollectionState.read(database)
-        self._settings = settings.at(self.state)
+        self._settings = self.state.made_with(settings)
 
     def run(self, plan: Plan, *, train: bool = False, must_train: bool = False, broken: str = "keep") -> None:
         """Carry out a plan; with `train`, learn encoders and model from all items that will be there.

@@ -391,7 +391,7 @@ class Collection(AbstractContextManager["Collection"]):
 
     @property
     def settings(self) -> CollectionSettings:
-        return self._created_with.at(self._now().state)
+        return self._now().state.made_with(self._created_with)
 
     @property
     def revision(self) -> int:
@@ -554,7 +554,7 @@ class Collection(AbstractContextManager["Collection"]):
     def stats(self) -> dict[str, Any]:
         """What the collection holds, and whether a reindex is recommended."""
         state = self._now().state
-        settings = self._created_with.at(state)
+        settings = state.made_with(self._created_with)
         return {
             "path": str(self.path),
             "n_bits": state.n_bits,
@@ -631,7 +631,7 @@ class Collection(AbstractContextManager["Collection"]):
             raise DamageError("its model or an encoder is missing; a reindex makes it again")
 
     def _describe(self, state: CollectionState, current: CollectionState) -> Generation:
-        settings, files = self._created_with.at(state), files_of(self.path, state).values()
+        settings, files = state.made_with(self._created_with), files_of(self.path, state).values()
         shared = {name: getattr(state, name) for name in ("made", "codes", "n_bits", "quality")}
         return Generation(
             number=state.generation,
