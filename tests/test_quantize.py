@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ from typer.testing import CliRunner
 import fusehash as fh
 from fusehash import hashers
 from fusehash.cli import app
+from fusehash.commands.quantize import _paired
 from fusehash.evaluation import evaluate_embeddings, nearest_by_cosine
+from fusehash.streams import open_view
 from joint import joint_embeddings
 
 VIEWS = joint_embeddings(400)
@@ -89,6 +92,25 @@ def test_only_the_first_rows_may_be_pairs(run, tmp_path):
     model = hashers.load(tmp_path / "codes" / "model.safetensors")
     for name, mean in means.items():  # rows of length 1
         np.testing.assert_allclose(model.fitted_.maps[name].preparation.mean, mean, atol=1e-6)
+
+
+def test_pairs_and_single_rows_stay_in_their_files(tmp_path):
+    X = np.random.default_rng(0).standard_normal((100_000, 96), np.float32)
+    np.save(tmp_path / "image.npy", X)
+    np.save(tmp_path / "text.npy", X[:75_000])
+    stored = {name: open_view(tmp_path / f"{name}.npy") for name in ("image", "text")}
+    tracemalloc.start()
+    views = _paired(stored, 50_000)
+    for rows in views.blocks(1000):
+        views.block("image", rows)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < X.nbytes / 2
+    assert views.n_rows == 50_000 + 50_000 + 25_000
+    np.testing.assert_array_equal(views["image"][:100_000], X)
+    np.testing.assert_array_equal(views["text"][np.r_[:50_000, 100_000:125_000]], X[:75_000])
+    np.testing.assert_array_equal(views.complete_rows(), np.arange(50_000))
+    np.testing.assert_array_equal(np.flatnonzero(views.is_present("text")), np.r_[:50_000, 100_000:125_000])
 
 
 def test_few_pairs_are_all_learned_from(run, tmp_path):

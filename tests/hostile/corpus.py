@@ -175,13 +175,19 @@ def _exchange_json(folder: Path) -> Iterator[None]:
     yield from _exported(folder / "codes.milvus.json")
 
 
+@kind("exchange_sql", "codes.sql", 1)
+def _exchange_sql(folder: Path) -> Iterator[None]:
+    yield from _exported(folder / "codes.sql")
+
+
 def _exported(path: Path) -> Iterator[None]:
     """Codes as a file for another library."""
     from fusehash import HammingIndex
     from fusehash.search.exchange import export_codes
 
-    index = HammingIndex(16, engine="numpy")
-    index.add(np.random.default_rng(0).integers(0, 256, (20, 2), dtype=np.uint8), ids=np.arange(20) * 3)
+    index, rng = HammingIndex(16, engine="numpy", vectors="int8", dim=3, factors=True), np.random.default_rng(0)
+    codes, vectors = rng.integers(0, 256, (20, 2), dtype=np.uint8), rng.standard_normal((20, 3))
+    index.add(codes, ids=np.arange(20) * 3, vectors=vectors, factors=rng.random((20, 2)))
     export_codes(index, path)
     yield
 

@@ -120,15 +120,15 @@ def use_codes(path: Path, rng: Random) -> None:
     index.remove(ids)
 
 
-@uses("exchange_numpy", "exchange_json")
+@uses("exchange_numpy", "exchange_json", "exchange_sql")
 def use_exchanged_codes(path: Path, rng: Random) -> None:
     from fusehash import HammingIndex
     from fusehash.search.exchange import import_codes
 
-    ids, codes = import_codes(path)
-    index = HammingIndex(codes.shape[1] * 8, engine="numpy")
-    index.add(codes, ids)
-    index.search(codes[:1], k=2)
+    imported = import_codes(path)
+    index = HammingIndex(imported.n_bits, engine="numpy", **imported.index_options)
+    imported.add_to(index)
+    index.search(imported.codes[:1], k=2)
 
 
 @uses("npz", "mat5", "mat73")

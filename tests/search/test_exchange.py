@@ -34,6 +34,11 @@ def index() -> HammingIndex:
     return index
 
 
+def arrays(path: Path, **options: Any) -> tuple[Any, Any]:
+    imported = import_codes(path, **options)
+    return imported.ids, imported.codes
+
+
 def signs(index: HammingIndex) -> np.ndarray:
     return unpack(index.get(index.ids), index.n_bits) > 0
 
@@ -47,7 +52,7 @@ def test_what_is_exported_can_be_imported(
     path = tmp_path / f"codes{suffix}"
     assert export_codes(index, path, bit_order=order) == 300
     says_its_order = suffix in (".npz", ".sql", ".qdrant.jsonl", ".parquet", ".arrow")
-    ids, codes = import_codes(path, bit_order=None if says_its_order else order)
+    ids, codes = arrays(path, bit_order=None if says_its_order else order)
     assert ids is not None
     at = np.argsort(ids)
     assert_array_equal(ids[at], index.ids)
@@ -66,7 +71,7 @@ def test_formats_without_ids_below_0_say_so(tmp_path: Path, optional: Callable[[
         assert list(tmp_path.iterdir()) == []  # nothing half-written
     else:
         export_codes(index, path)
-        ids, codes = import_codes(path)
+        ids, codes = arrays(path)
         assert ids is not None
         assert_array_equal(np.sort(ids), index.ids)
         assert_array_equal(codes[np.argsort(ids)], index.get(index.ids))
@@ -78,7 +83,7 @@ def test_numpy_unpacks_the_bits_in_order(index: HammingIndex, tmp_path: Path) ->
         assert_array_equal(np.unpackbits(file["codes"], axis=1), signs(index))
         assert_array_equal(file["ids"], index.ids)
     np.save(tmp_path / "codes.npy", np.packbits(signs(index), axis=1))
-    ids, codes = import_codes(tmp_path / "codes.npy")
+    ids, codes = arrays(tmp_path / "codes.npy")
     assert ids is None
     assert_array_equal(codes, index.get(index.ids))
     export_codes(index, tmp_path / "ours.npy", bit_order="little")
@@ -96,7 +101,7 @@ def test_faiss(index: HammingIndex, tmp_path: Path, optional: Callable[[str], Mo
     flat = faiss.IndexBinaryFlat(64)
     flat.add(np.packbits(signs(index), axis=1))
     faiss.write_index_binary(flat, str(tmp_path / "flat.faiss"))
-    assert_array_equal(import_codes(tmp_path / "flat.faiss")[1], index.get(index.ids))
+    assert_array_equal(arrays(tmp_path / "flat.faiss")[1], index.get(index.ids))
     graph = faiss.IndexBinaryHNSW(64, 4)
     graph.add(np.packbits(signs(index), axis=1))
     faiss.write_index_binary(graph, str(tmp_path / "graph.faiss"))
@@ -137,7 +142,7 @@ def test_pgvector(index: HammingIndex, tmp_path: Path, optional: Callable[[str],
         connection.rollback()
     back = tmp_path / "dump.sql"
     back.write_text("COPY codes (id, code) FROM stdin;\n" + "".join(f"{id}\t{code}\n" for id, code in rows) + "\\.\n")
-    ids, codes = import_codes(back)
+    ids, codes = arrays(back)
     assert_array_equal(ids, index.ids)
     assert_array_equal(codes, index.get(index.ids))
 
@@ -167,7 +172,7 @@ def test_milvus(index: HammingIndex, tmp_path: Path, optional: Callable[[str], M
         client.close()
     rows = [{"id": row["id"], "code": list(row["code"][0])} for row in stored]
     path.write_text(json.dumps({"rows": rows}))
-    ids, codes = import_codes(path)
+    ids, codes = arrays(path)
     assert ids is not None
     assert_array_equal(codes, index.get(ids))
 
@@ -187,7 +192,7 @@ def test_qdrant(index: HammingIndex, tmp_path: Path, optional: Callable[[str], M
     assert hits[0].id == ids[0, 0]
     stored, _ = client.scroll("codes", limit=1000, with_vectors=True)
     path.write_text("".join(json.dumps({"id": point.id, "vector": point.vector}) + "\n" for point in stored))
-    found, codes = import_codes(path)
+    found, codes = arrays(path)
     assert found is not None
     assert_array_equal(codes, index.get(found))
 
@@ -206,7 +211,7 @@ def test_parquet_in_duckdb_and_arrow(
     assert found == list(zip(ids[0].tolist(), distances[0].tolist(), strict=True))
     other = tmp_path / "theirs.parquet"  # DuckDB writes variable bytes, and no metadata
     duckdb.sql(f"COPY (SELECT id, code FROM '{path}' WHERE id % 2 = 0) TO '{other}' (FORMAT parquet)")
-    some, codes = import_codes(other)
+    some, codes = arrays(other)
     assert some is not None
     assert_array_equal(codes, index.get(some))
     assert len(some) == np.count_nonzero(index.ids % 2 == 0)
@@ -228,7 +233,7 @@ def test_elasticsearch(index: HammingIndex, tmp_path: Path) -> None:
         for id, code in zip(index.ids, np.packbits(signs(index), axis=1), strict=True)
     ]
     path.write_text("\n".join(map(json.dumps, hits)))
-    ids, codes = import_codes(path)
+    ids, codes = arrays(path)
     assert ids is not None
     assert_array_equal(codes, index.get(ids))
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fusehash.streams import StoredMatrix, chunked, open_blocks, open_view
-from fusehash.streams.stored import PieceReader
+from fusehash.streams.stored import PieceReader, RowReader
 
 from .conftest import KINDS, X, pieces
 
@@ -183,3 +183,14 @@ def test_single_machine_streaming_imports_no_other_package(stored, tmp_path):
     )
     command = [sys.executable, "-c", program, str(tmp_path / "x.npy")]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == ""
+
+
+@given(rows=st.lists(st.integers(-1, 9), min_size=1, max_size=40), start=st.integers(0, 40), stop=st.integers(0, 40))
+def test_rows_can_be_spread_over_others_with_gaps(rows, start, stop):
+    matrix = np.arange(20, dtype=np.int16).reshape(10, 2)
+    stored = StoredMatrix("it", matrix.shape, matrix.dtype, RowReader(lambda a, b: matrix[a:b].copy()))
+    spread = stored.spread(np.array(rows))
+    expected = np.array([matrix[row] if row >= 0 else [np.nan, np.nan] for row in rows], np.float32)
+    np.testing.assert_array_equal(spread[start:stop], expected[start:stop])
+    np.testing.assert_array_equal(spread[::-1], expected[::-1])
+    np.testing.assert_array_equal(spread.present_rows(), np.array(rows) >= 0)

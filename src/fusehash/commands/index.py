@@ -263,15 +263,17 @@ def export(
     ] = "big",
     as_json: inputs.Json = False,
 ) -> None:
-    """Write the codes and ids of an index for another library or database."""
-    from fusehash.search.exchange import export_codes, format_of
+    """Write the codes and ids of an index, and its vectors and factors, for another library or database."""
+    from fusehash.search.exchange import export_codes, format_of, holds_vectors
 
     name = format_of(target, format)
     inputs.check_target(target)
     _check_exists(path)
     with path.open() as index:
         count = export_codes(index, target, name, bit_order=bit_order)
-    collection.show_facts({"exported": count, "format": name, "bit_order": bit_order, "file": str(target)}, as_json)
+        kept = _kept(index) if holds_vectors(target, name) else {}
+    facts = {"exported": count, "format": name, "bit_order": bit_order, "file": str(target)}
+    collection.show_facts(facts | kept, as_json)
 
 
 @index_app.command("import", epilog="Example: fusehash index import codes.db codes.faiss")
@@ -282,19 +284,31 @@ def import_(
     bit_order: Annotated[str | None, typer.Option(help="big or little; default: what the file says, else big.")] = None,
     as_json: inputs.Json = False,
 ) -> None:
-    """Add the codes of another library or database to an index, all or none. A missing index is created."""
+    """Add the rows of another library or database to an index, all or none. A missing index is created.
+
+    It then keeps the vectors and factors that the file has.
+    """
     from fusehash.search import HammingIndex
     from fusehash.search.exchange import import_codes
 
-    ids, codes = import_codes(source, format, bit_order=bit_order)
-    n_bits = None
+    imported = import_codes(source, format, bit_order=bit_order)
+    n_bits, options = None, {}
     if not path.exists():
-        n_bits = codes.shape[1] * 8
+        n_bits = imported.n_bits
         path.check_creatable()
-        HammingIndex(n_bits).add(codes, ids)  # raises before a file is created
-    with path.open(n_bits) as index:
-        added = index.add(codes, ids)
-        collection.show_facts({"added": len(added), "count": len(index), "n_bits": index.n_bits}, as_json)
+        if not path.is_server:
+            options = imported.index_options
+            imported.add_to(HammingIndex(n_bits, **options))  # raises before a file is created
+    with path.open(n_bits, **options) as index:
+        added = imported.add_to(index)
+        facts = {"added": len(added), "count": len(index), "n_bits": index.n_bits}
+        collection.show_facts(facts | _kept(index), as_json)
+
+
+def _kept(index: HammingIndex) -> dict[str, Any]:
+    """What an index keeps next to its codes, if anything."""
+    vectors = {} if index.dim is None else {"vectors": f"{index.vector_kind}, {index.dim} numbers"}
+    return vectors | ({"factors": True} if index.has_factors else {})
 
 
 def _check_exists(path: Location) -> None:

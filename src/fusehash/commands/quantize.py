@@ -134,9 +134,10 @@ def _paired(stored: dict[str, Any], pairs: int | None) -> PairedViews:
         raise DataError(f"--pairs must be at most the number of rows of every file. Got {pairs}; {listed}.")
     n_rows, start, views = pairs + sum(n - pairs for n in counts.values()), pairs, {}
     for name, X in stored.items():
-        views[name] = np.full((n_rows, X.shape[1]), np.nan, np.result_type(X.dtype, np.float32))
-        views[name][:pairs] = X[:pairs]
-        views[name][start : start + counts[name] - pairs] = X[pairs:]
+        rows = np.full(n_rows, -1)
+        rows[:pairs] = np.arange(pairs)
+        rows[start : start + counts[name] - pairs] = np.arange(pairs, counts[name])
+        views[name] = X.spread(rows)  # read block by block: the files may be larger than memory
         start += counts[name] - pairs
     return PairedViews(views, allow_missing=True)
 

@@ -191,6 +191,12 @@ class HammingIndex:
         return None if form is None else int(form.dim)
 
     @property
+    def vector_kind(self) -> str | None:
+        """How vectors are stored, as "int8", "float16" or "float32"; None if the index keeps none."""
+        form = getattr(self._store, "form", None)
+        return None if form is None else str(form.kind)
+
+    @property
     def has_factors(self) -> bool:
         """Whether the index keeps factors."""
         return bool(getattr(self._store, "has_factors", False))

@@ -163,6 +163,18 @@ class StoredMatrix:
         some._mask = None if self._mask is None else self._mask[rows]
         return some
 
+    def spread(self, rows: Rows) -> StoredMatrix:
+        """The matrix whose row i is the row `rows[i]` of this one, or missing (all NaN) where that is -1."""
+        dtype, shape = np.result_type(self.dtype, np.float32), (len(rows), self.shape[1])
+
+        def load(start: int, stop: int) -> Matrix:
+            block = np.full((stop - start, shape[1]), np.nan, dtype)
+            is_there = rows[start:stop] >= 0
+            block[is_there] = self[rows[start:stop][is_there]]
+            return block
+
+        return StoredMatrix(self.source, shape, dtype, RowReader(load))
+
     def checked(self, name: str, *, allow_missing: bool = False) -> StoredMatrix:
         """The same matrix as the view ``name``: every cut of it is finite (or a row of NaN with ``allow_missing``)."""
         if (self.name, self.allow_missing) == (name, allow_missing):

@@ -1,5 +1,7 @@
 """Arrow and Parquet: columns `id` and `code`, a fixed number of bytes. The metadata says the order of bits.
 
+If the index keeps them, columns `vector` (lists of int8 or float) and `factors` (two floats).
+
 DuckDB: SELECT id, bit_count(xor(code::BIT, '...'::BIT)) AS distance FROM 'codes.parquet' ORDER BY distance.
 """
 
@@ -11,31 +13,44 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fusehash import trust
 from fusehash.errors import DataError
 from fusehash.extras import require
-from fusehash.search.exchange.codes import ORDERS, CodesFormat, Export, Imported, as_ids, unreadable
+from fusehash.search.exchange.codes import ORDERS, CodesFormat, Content, Export, as_ids, unreadable
 
-_KEY = b"fusehash.bit_order"
+_KEY, _KIND = b"fusehash.bit_order", b"fusehash.vectors"
 
 
 def _write(kind: str, file: BinaryIO, export: Export) -> None:
     pa = require("pyarrow", "Writing Arrow and Parquet files")
     code = pa.binary(export.n_bits // 8)
-    schema = pa.schema([("id", pa.int64()), ("code", code)], {_KEY: export.order.encode()})
+    fields, metadata = [("id", pa.int64()), ("code", code)], {_KEY: export.order.encode()}
+    if export.vector_kind is not None:  # float16 as float32, which every reader knows
+        fields.append(("vector", pa.list_(pa.int8() if export.vector_kind == "int8" else pa.float32(), export.dim)))
+        metadata[_KIND] = export.vector_kind.encode()
+    if export.has_factors:
+        fields.append(("factors", pa.list_(pa.float32(), 2)))
+    schema = pa.schema(fields, metadata)
     writer: Callable[..., Any]
     if kind == "parquet":
         writer = require("pyarrow.parquet", "Writing Parquet files").ParquetWriter
     else:
         writer = require("pyarrow.ipc", "Writing Arrow files").new_file
     with writer(file, schema) as target:
-        for ids, codes in export.blocks():
-            content = pa.FixedSizeBinaryArray.from_buffers(code, len(ids), [None, pa.py_buffer(codes.tobytes())])
-            target.write_batch(pa.record_batch([pa.array(ids), content], schema=schema))
+        for block in export.blocks():
+            buffers = [None, pa.py_buffer(block.codes.tobytes())]
+            columns = [pa.array(block.ids), pa.FixedSizeBinaryArray.from_buffers(code, len(block.ids), buffers)]
+            columns += [
+                pa.FixedSizeListArray.from_arrays(pa.array(matrix.ravel()), matrix.shape[1])
+                for matrix in (block.vectors, block.factors)
+                if matrix is not None
+            ]
+            target.write_batch(pa.record_batch(columns, schema=schema))
 
 
-def _read(kind: str, path: Path) -> Imported:
+def _read(kind: str, path: Path) -> Content:
     pa = require("pyarrow", "Reading Arrow and Parquet files")
     what = "a Parquet file" if kind == "parquet" else "an Arrow file"
     with trust.open_file(path, f"The file {path}") as file:
@@ -56,7 +71,29 @@ def _read(kind: str, path: Path) -> Imported:
         if table.column("id").null_count or not pa.types.is_integer(table.column("id").type):
             raise DataError(f"Ids in '{path}' must be whole numbers. Got {table.column('id').type}, or empty ones.")
         ids = as_ids(table.column("id").to_numpy(), path)
-    return Imported(_codes(pa, table.column("code"), path), ids, order or None)
+    vectors, factors = (_numbers(pa, table, name, path) for name in ("vector", "factors"))
+    if vectors is not None and (table.schema.metadata or {}).get(_KIND) == b"float16":
+        vectors = vectors.astype(np.float16)
+    return Content(_codes(pa, table.column("code"), path), ids, order or None, vectors, factors)
+
+
+def _numbers(pa: Any, table: Any, name: str, path: Path) -> NDArray[Any] | None:
+    """A column of lists of equal length as a matrix; None if the table has no such column."""
+    if name not in table.column_names:
+        return None
+    column = table.column(name).combine_chunks()
+    types = pa.types
+    is_list = any(test(column.type) for test in (types.is_list, types.is_large_list, types.is_fixed_size_list))
+    kind = column.type.value_type if is_list else column.type
+    if not (is_list and (types.is_floating(kind) or types.is_int8(kind))) or column.null_count:
+        expected = f"The column '{name}' in '{path}' must have lists of floats or int8."
+        raise DataError(f"{expected} Got {column.type}, or empty ones.")
+    values, compute = column.flatten(), require("pyarrow.compute", "Reading Arrow and Parquet files")
+    lengths = compute.unique(compute.list_value_length(column)).to_pylist()
+    if len(lengths) > 1 or values.null_count:
+        raise DataError(f"Lists in the column '{name}' of '{path}' must have one length and no gaps. They differ.")
+    matrix = values.to_numpy(zero_copy_only=False).reshape(len(column), lengths[0] if lengths else 0)
+    return matrix if matrix.dtype == np.int8 else matrix.astype(np.float32)
 
 
 def _codes(pa: Any, column: Any, path: Path) -> Any:

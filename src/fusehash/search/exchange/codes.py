@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fusehash.bits import Codes, other_order
 from fusehash.errors import DataError
@@ -16,33 +17,38 @@ from fusehash.search.rows import Ids
 ORDERS = ("big", "little")
 
 
+class Block(NamedTuple):
+    """Some rows of an index; vectors and factors are None where it keeps none."""
+
+    ids: Ids
+    codes: Codes
+    vectors: NDArray[Any] | None = None
+    factors: NDArray[np.float32] | None = None
+
+
 @dataclass(frozen=True)
 class Export:
-    """Codes to write, in blocks and already in the order of bits of the file."""
+    """What to write, in blocks and already in the order of bits of the file."""
 
     n_bits: int
     count: int
     order: str
-    blocks: Callable[[], Iterator[tuple[Ids, Codes]]]
+    blocks: Callable[[], Iterator[Block]]
     suffix: str  # of the file
-
-    def all(self) -> tuple[Ids, Codes]:
-        """Everything in two arrays."""
-        ids, codes = np.empty(self.count, np.int64), np.empty((self.count, self.n_bits // 8), np.uint8)
-        filled = 0
-        for block_ids, block in self.blocks():
-            ids[filled : filled + len(block)], codes[filled : filled + len(block)] = block_ids, block
-            filled += len(block)
-        return ids, codes
+    vector_kind: str | None = None  # "int8", "float16" or "float32"; None without vectors
+    dim: int | None = None
+    has_factors: bool = False
 
 
 @dataclass(frozen=True)
-class Imported:
-    """Codes that were read. `order` is None if the file does not say; ids are None if it has none."""
+class Content:
+    """What was read. `order` is None if the file does not say; ids, vectors and factors are None if it has none."""
 
     codes: Codes
     ids: Ids | None = None
     order: str | None = None
+    vectors: NDArray[Any] | None = None
+    factors: NDArray[np.float32] | None = None
 
 
 @dataclass(frozen=True)
@@ -51,8 +57,9 @@ class CodesFormat:
 
     suffixes: tuple[str, ...]
     write: Callable[[BinaryIO, Export], Any]
-    read: Callable[[Path], Imported]
+    read: Callable[[Path], Content]
     what: str
+    holds_codes_alone: Callable[[str], bool] = lambda suffix: False  # no place for vectors and factors
 
 
 def reordered(codes: Codes, order: str) -> Codes:

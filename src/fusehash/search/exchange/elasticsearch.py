@@ -1,6 +1,10 @@
 """Documents for the bulk API of Elasticsearch: a `dense_vector` with `"element_type": "bit"`, as hexadecimal digits.
 
-The mapping of the field: {"type": "dense_vector", "element_type": "bit", "dims": n_bits, "similarity": "l2_norm"}.
+The mappings of the fields; documents have `vector` and `factors` if the index keeps them:
+
+    code     {"type": "dense_vector", "element_type": "bit", "dims": n_bits, "similarity": "l2_norm"}
+    vector   {"type": "dense_vector", "dims": dim, "similarity": "cosine"}
+    factors  {"type": "float"}
 """
 
 from __future__ import annotations
@@ -13,22 +17,23 @@ import numpy as np
 
 from fusehash.bits import Codes
 from fusehash.errors import DataError
-from fusehash.search.exchange.codes import CodesFormat, Export, Imported
-from fusehash.search.exchange.rows import collected, numbers, read_lines, write_lines
+from fusehash.search.exchange.codes import CodesFormat, Content, Export
+from fusehash.search.exchange.rows import Row, collected, extras, numbers, read_lines, reals, write_lines
 
 
 def _write(file: BinaryIO, export: Export) -> None:
     def lines() -> Iterator[str]:
-        for ids, codes in export.blocks():
-            for id, code in zip(ids.tolist(), codes, strict=True):
+        for block in export.blocks():
+            rows = zip(block.ids.tolist(), block.codes, extras(block, ', "NAME": [NUMBERS]'), strict=True)
+            for id, code, more in rows:
                 yield f'{{"index": {{"_id": "{id}"}}}}'
-                yield f'{{"code": "{code.tobytes().hex()}"}}'
+                yield f'{{"code": "{code.tobytes().hex()}"{more}}}'
 
     write_lines(file, lines())
 
 
-def _read(path: Path) -> Imported:
-    def rows() -> Iterator[tuple[str, object, Codes]]:
+def _read(path: Path) -> Content:
+    def rows() -> Iterator[Row]:
         id: Any = None
         for where, content in read_lines(path):
             if "index" in content or "create" in content:
@@ -37,7 +42,9 @@ def _read(path: Path) -> Imported:
                 continue
             if "_source" in content:  # a hit of a search or an export
                 id, content = _number(where, content.get("_id")), content["_source"]
-            yield where, id, _code(where, content.get("code") if isinstance(content, dict) else None)
+            fields = content if isinstance(content, dict) else {}
+            numbers_of = {name: reals(where, fields.get(name), name) for name in ("vector", "factors")}
+            yield Row(where, id, _code(where, fields.get("code")), **numbers_of)
             id = None
 
     return collected(path, rows())

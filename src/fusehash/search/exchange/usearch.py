@@ -11,20 +11,20 @@ from fusehash import trust
 from fusehash.bits import n_bytes
 from fusehash.errors import DataError
 from fusehash.extras import require
-from fusehash.search.exchange.codes import CodesFormat, Export, Imported, as_ids, check_unsigned, unreadable
+from fusehash.search.exchange.codes import CodesFormat, Content, Export, as_ids, check_unsigned, unreadable
 
 
 def _write(file: BinaryIO, export: Export) -> None:
     usearch = require("usearch.index", "Writing usearch indexes")
     kinds = {"metric": usearch.MetricKind.Hamming, "dtype": usearch.ScalarKind.B1}
     index = usearch.Index(ndim=export.n_bits, **kinds)
-    for ids, codes in export.blocks():
-        check_unsigned(ids, "usearch")
-        index.add(ids.astype(np.uint64), codes)
+    for block in export.blocks():
+        check_unsigned(block.ids, "usearch")
+        index.add(block.ids.astype(np.uint64), block.codes)
     file.write(index.save())
 
 
-def _read(path: Path) -> Imported:
+def _read(path: Path) -> Content:
     usearch = require("usearch.index", "Reading usearch indexes")
     with trust.open_file(path, f"The file {path}"):
         pass  # a regular file; usearch reads it by its name
@@ -40,9 +40,9 @@ def _read(path: Path) -> Imported:
         raise DataError(f"'{path}' must hold one code per key. It may hold several.")
     keys = np.sort(np.fromiter(index.keys, np.uint64, len(index)))
     if not len(keys):
-        return Imported(np.empty((0, n_bytes(index.ndim)), np.uint8), np.empty(0, np.int64))
+        return Content(np.empty((0, n_bytes(index.ndim)), np.uint8), np.empty(0, np.int64))
     codes = np.asarray(index.get(keys, usearch.ScalarKind.B1), np.uint8).reshape(len(keys), -1)
-    return Imported(codes, as_ids(keys, path))
+    return Content(codes, as_ids(keys, path))
 
 
-USEARCH = CodesFormat((".usearch",), _write, _read, "a binary index of usearch")
+USEARCH = CodesFormat((".usearch",), _write, _read, "a binary index of usearch", lambda suffix: True)
