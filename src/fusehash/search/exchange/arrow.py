@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fusehash import trust
 from fusehash.errors import DataError
 from fusehash.extras import require
-from fusehash.search.exchange.codes import ORDERS, CodesFormat, Content, Export, as_ids, unreadable
+from fusehash.search.exchange.codes import ORDERS, CodesFormat, Export, ImportedRows, as_ids, unreadable
 
 _KEY, _KIND = b"fusehash.bit_order", b"fusehash.vectors"
 
@@ -50,7 +50,7 @@ def _write(kind: str, file: BinaryIO, export: Export) -> None:
             target.write_batch(pa.record_batch(columns, schema=schema))
 
 
-def _read(kind: str, path: Path) -> Content:
+def _read(kind: str, path: Path) -> ImportedRows:
     pa = require("pyarrow", "Reading Arrow and Parquet files")
     what = "a Parquet file" if kind == "parquet" else "an Arrow file"
     with trust.open_file(path, f"The file {path}") as file:
@@ -74,7 +74,7 @@ def _read(kind: str, path: Path) -> Content:
     vectors, factors = (_numbers(pa, table, name, path) for name in ("vector", "factors"))
     if vectors is not None and (table.schema.metadata or {}).get(_KIND) == b"float16":
         vectors = vectors.astype(np.float16)
-    return Content(_codes(pa, table.column("code"), path), ids, order or None, vectors, factors)
+    return ImportedRows(_codes(pa, table.column("code"), path), ids, order or None, vectors, factors)
 
 
 def _numbers(pa: Any, table: Any, name: str, path: Path) -> NDArray[Any] | None:

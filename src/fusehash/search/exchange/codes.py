@@ -17,7 +17,7 @@ from fusehash.search.rows import Ids
 ORDERS = ("big", "little")
 
 
-class Block(NamedTuple):
+class ExportedRows(NamedTuple):
     """Some rows of an index; vectors and factors are None where it keeps none."""
 
     ids: Ids
@@ -33,7 +33,7 @@ class Export:
     n_bits: int
     count: int
     order: str
-    blocks: Callable[[], Iterator[Block]]
+    blocks: Callable[[], Iterator[ExportedRows]]
     suffix: str  # of the file
     vector_kind: str | None = None  # "int8", "float16" or "float32"; None without vectors
     dim: int | None = None
@@ -41,7 +41,7 @@ class Export:
 
 
 @dataclass(frozen=True)
-class Content:
+class ImportedRows:
     """What was read. `order` is None if the file does not say; ids, vectors and factors are None if it has none."""
 
     codes: Codes
@@ -57,7 +57,7 @@ class CodesFormat:
 
     suffixes: tuple[str, ...]
     write: Callable[[BinaryIO, Export], Any]
-    read: Callable[[Path], Content]
+    read: Callable[[Path], ImportedRows]
     what: str
     holds_codes_alone: Callable[[str], bool] = lambda suffix: False  # no place for vectors and factors
 

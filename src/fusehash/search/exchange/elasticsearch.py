@@ -17,8 +17,8 @@ import numpy as np
 
 from fusehash.bits import Codes
 from fusehash.errors import DataError
-from fusehash.search.exchange.codes import CodesFormat, Content, Export
-from fusehash.search.exchange.rows import Row, collected, extras, numbers, read_lines, reals, write_lines
+from fusehash.search.exchange.codes import CodesFormat, Export, ImportedRows
+from fusehash.search.exchange.rows import ImportedRow, collected, extras, numbers, read_lines, reals, write_lines
 
 
 def _write(file: BinaryIO, export: Export) -> None:
@@ -32,8 +32,8 @@ def _write(file: BinaryIO, export: Export) -> None:
     write_lines(file, lines())
 
 
-def _read(path: Path) -> Content:
-    def rows() -> Iterator[Row]:
+def _read(path: Path) -> ImportedRows:
+    def rows() -> Iterator[ImportedRow]:
         id: Any = None
         for where, content in read_lines(path):
             if "index" in content or "create" in content:
@@ -44,7 +44,7 @@ def _read(path: Path) -> Content:
                 id, content = _number(where, content.get("_id")), content["_source"]
             fields = content if isinstance(content, dict) else {}
             numbers_of = {name: reals(where, fields.get(name), name) for name in ("vector", "factors")}
-            yield Row(where, id, _code(where, fields.get("code")), **numbers_of)
+            yield ImportedRow(where, id, _code(where, fields.get("code")), **numbers_of)
             id = None
 
     return collected(path, rows())

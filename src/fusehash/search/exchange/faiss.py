@@ -10,7 +10,7 @@ import numpy as np
 from fusehash import trust
 from fusehash.errors import DataError
 from fusehash.extras import require
-from fusehash.search.exchange.codes import CodesFormat, Content, Export, as_ids, unreadable
+from fusehash.search.exchange.codes import CodesFormat, Export, ImportedRows, as_ids, unreadable
 
 
 def _write(file: BinaryIO, export: Export) -> None:
@@ -22,7 +22,7 @@ def _write(file: BinaryIO, export: Export) -> None:
     file.write(faiss.serialize_index_binary(index).data)
 
 
-def _read(path: Path) -> Content:
+def _read(path: Path) -> ImportedRows:
     faiss = require("faiss", "Reading faiss indexes")
     with trust.open_file(path, f"The file {path}") as file:
         content = np.frombuffer(file.read(), np.uint8)
@@ -38,7 +38,7 @@ def _read(path: Path) -> Content:
             f"'{path}' must be an IndexBinaryFlat of faiss, or an IndexBinaryIDMap of one. Got {type(index).__name__}."
         )
     codes = faiss.vector_to_array(index.xb).reshape(index.ntotal, -1)
-    return Content(codes, None if ids is None else as_ids(ids, path))
+    return ImportedRows(codes, None if ids is None else as_ids(ids, path))
 
 
 FAISS = CodesFormat((".faiss",), _write, _read, "a binary index of faiss", lambda suffix: True)

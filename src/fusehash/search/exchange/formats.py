@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fusehash.bits import Codes, check_codes, looks_reversed
 from fusehash.errors import DataError, FusehashError, ParameterError, warn
 from fusehash.files import replacing
-from fusehash.search.exchange.codes import ORDERS, Block, CodesFormat, Export, reordered, unreadable
+from fusehash.search.exchange.codes import ORDERS, CodesFormat, Export, ExportedRows, reordered, unreadable
 from fusehash.search.rows import Ids, check_different, check_ids
 from fusehash.search.vectors import KINDS
 
@@ -95,10 +95,12 @@ def export_codes(
         )
         kind, dim, has_factors = None, None, False
 
-    def blocks() -> Iterator[Block]:
+    def blocks() -> Iterator[ExportedRows]:
         for ids, codes in index.blocks(_BLOCK if dim is None else max(1, _BLOCK_NUMBERS // dim)):
             vectors = None if kind is None else index.get_vectors(ids)
-            yield Block(ids, reordered(codes, bit_order), vectors, index.get_factors(ids) if has_factors else None)
+            yield ExportedRows(
+                ids, reordered(codes, bit_order), vectors, index.get_factors(ids) if has_factors else None
+            )
 
     export = Export(index.n_bits, len(index), bit_order, blocks, suffix, kind, dim, has_factors)
     with replacing(target) as file:

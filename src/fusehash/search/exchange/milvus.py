@@ -14,8 +14,8 @@ from typing import Any, BinaryIO
 
 from fusehash import trust
 from fusehash.errors import DataError
-from fusehash.search.exchange.codes import CodesFormat, Content, Export
-from fusehash.search.exchange.rows import Row, collected, extras, numbers, read_text, reals, write_lines
+from fusehash.search.exchange.codes import CodesFormat, Export, ImportedRows
+from fusehash.search.exchange.rows import ImportedRow, collected, extras, numbers, read_text, reals, write_lines
 
 _FIRST, _LAST = '{"rows": [', "]}"  # lines of the files that are written here; between them is a row per line
 
@@ -34,13 +34,13 @@ def _write(file: BinaryIO, export: Export) -> None:
     write_lines(file, lines())
 
 
-def _read(path: Path) -> Content:
-    def rows() -> Iterator[Row]:
+def _read(path: Path) -> ImportedRows:
+    def rows() -> Iterator[ImportedRow]:
         for where, row in _rows(path):
             if not isinstance(row, dict):
                 raise DataError(f"{where} must be a JSON object. Got {type(row).__name__}.")
             numbers_of = {name: reals(where, row.get(name), name) for name in ("vector", "factors")}
-            yield Row(where, row.get("id"), numbers(where, row.get("code"), 0, 255), **numbers_of)
+            yield ImportedRow(where, row.get("id"), numbers(where, row.get("code"), 0, 255), **numbers_of)
 
     return collected(path, rows())
 

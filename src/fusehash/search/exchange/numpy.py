@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fusehash import trust
 from fusehash.errors import DataError
-from fusehash.search.exchange.codes import ORDERS, Block, CodesFormat, Content, Export, as_ids, unreadable
+from fusehash.search.exchange.codes import ORDERS, CodesFormat, Export, ExportedRows, ImportedRows, as_ids, unreadable
 from fusehash.search.vectors import KINDS
 
 
@@ -35,7 +35,7 @@ def _write(file: BinaryIO, export: Export) -> None:
                 npy.write_array(entry, array, allow_pickle=False)
 
 
-def _write_vectors(archive: zipfile.ZipFile, export: Export) -> list[Block]:
+def _write_vectors(archive: zipfile.ZipFile, export: Export) -> list[ExportedRows]:
     """Write the vectors block by block, since they may be larger than memory; everything else of the rows."""
     if export.vector_kind is None:
         return list(export.blocks())
@@ -53,7 +53,7 @@ def _joined(parts: Any, dtype: Any = np.uint8) -> NDArray[Any]:
     return np.concatenate([np.empty((0,), dtype), *(part.ravel() for part in parts)])
 
 
-def _read(path: Path) -> Content:
+def _read(path: Path) -> ImportedRows:
     subject = f"The file {path}"
     with trust.open_file(path, subject) as file:
         is_archive = zipfile.is_zipfile(file)
@@ -63,7 +63,7 @@ def _read(path: Path) -> Content:
         try:
             content = np.load(file, allow_pickle=False)
             if not is_archive:
-                return Content(content)
+                return ImportedRows(content)
             names = ("codes", "ids", "bit_order", "vectors", "factors")
             codes, ids, order, vectors, factors = map(content.get, names)
         except (ValueError, EOFError, OSError, MemoryError, zipfile.BadZipFile) as error:
@@ -73,7 +73,7 @@ def _read(path: Path) -> Content:
     if order is not None and str(order) not in ORDERS:
         raise DataError(f"The bit order in '{path}' must be big or little. Got {str(order)[:20]!r} instead.")
     bit_order = None if order is None else str(order)
-    return Content(codes, None if ids is None else as_ids(ids, path), bit_order, vectors, factors)
+    return ImportedRows(codes, None if ids is None else as_ids(ids, path), bit_order, vectors, factors)
 
 
 NUMPY = CodesFormat((".npy", ".npz"), _write, _read, "NumPy arrays", lambda suffix: suffix == ".npy")

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from fusehash import trust
 from fusehash.bits import pack, unpack
 from fusehash.errors import DataError
-from fusehash.search.exchange.codes import CodesFormat, Content, Export, reordered
-from fusehash.search.exchange.rows import Row, collected, extras, read_text, reals
+from fusehash.search.exchange.codes import CodesFormat, Export, ImportedRows, reordered
+from fusehash.search.exchange.rows import ImportedRow, collected, extras, read_text, reals
 
 _TABLE = "codes"
 _ROWS = 500  # per statement
@@ -56,8 +56,8 @@ def _write(file: BinaryIO, export: Export) -> None:
     text.detach()
 
 
-def _read(path: Path) -> Content:
-    def rows() -> Iterator[Row]:
+def _read(path: Path) -> ImportedRows:
+    def rows() -> Iterator[ImportedRow]:
         for number, line in enumerate(read_text(path), start=1):
             where = f"Line {number} of '{path}'"
             for match in _ROW.finditer(line.strip()):
@@ -66,7 +66,9 @@ def _read(path: Path) -> Content:
                     raise DataError(f"{where} must have a code of a multiple of 8 bits. Got {len(digits)} instead.")
                 ones = np.frombuffer(digits.encode(), np.uint8) - ord("0")
                 code = pack(ones[None])[0]
-                yield Row(where, int(id), code, _list(where, vector, "vector"), _list(where, factors, "factors"))
+                yield ImportedRow(
+                    where, int(id), code, _list(where, vector, "vector"), _list(where, factors, "factors")
+                )
 
     return collected(path, rows(), "little")
 

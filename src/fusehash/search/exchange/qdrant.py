@@ -15,8 +15,8 @@ from typing import BinaryIO
 
 from fusehash.bits import pack, unpack
 from fusehash.errors import DataError
-from fusehash.search.exchange.codes import CodesFormat, Content, Export, check_unsigned, reordered
-from fusehash.search.exchange.rows import Row, collected, extras, numbers, read_lines, reals, write_lines
+from fusehash.search.exchange.codes import CodesFormat, Export, ImportedRows, check_unsigned, reordered
+from fusehash.search.exchange.rows import ImportedRow, collected, extras, numbers, read_lines, reals, write_lines
 
 
 def _write(file: BinaryIO, export: Export) -> None:
@@ -33,8 +33,8 @@ def _write(file: BinaryIO, export: Export) -> None:
     write_lines(file, lines())
 
 
-def _read(path: Path) -> Content:
-    def rows() -> Iterator[Row]:
+def _read(path: Path) -> ImportedRows:
+    def rows() -> Iterator[ImportedRow]:
         for where, point in read_lines(path):
             vectors, payload = point.get("vector"), point.get("payload")
             if not isinstance(vectors, dict):
@@ -44,7 +44,7 @@ def _read(path: Path) -> Content:
                 raise DataError(f"{where} must have a multiple of 8 bits. Got {len(bits)} instead.")
             vector = reals(where, vectors.get("vector"), "vector")
             factors = reals(where, payload.get("factors") if isinstance(payload, dict) else None, "factors")
-            yield Row(where, point.get("id"), pack(bits[None])[0], vector, factors)
+            yield ImportedRow(where, point.get("id"), pack(bits[None])[0], vector, factors)
 
     return collected(path, rows(), "little")
 

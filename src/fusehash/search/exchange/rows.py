@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fusehash import trust
 from fusehash.bits import Codes
 from fusehash.errors import DataError
-from fusehash.search.exchange.codes import Block, Content
+from fusehash.search.exchange.codes import ExportedRows, ImportedRows
 
 
 def write_lines(file: BinaryIO, lines: Iterable[str]) -> None:
@@ -45,7 +45,7 @@ def read_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 INT8_PEAK = 127  # the largest number of a vector that is stored as int8
 
 
-class Row(NamedTuple):
+class ImportedRow(NamedTuple):
     """One row that was read; `where` begins sentences about it."""
 
     where: str
@@ -55,7 +55,7 @@ class Row(NamedTuple):
     factors: NDArray[Any] | None = None
 
 
-def collected(path: Path, rows: Iterable[Row], order: str | None = None) -> Content:
+def collected(path: Path, rows: Iterable[ImportedRow], order: str | None = None) -> ImportedRows:
     """The rows of a file as arrays; all of them have vectors and factors, or none."""
     ids: list[int] = []
     codes: list[Codes] = []
@@ -73,7 +73,7 @@ def collected(path: Path, rows: Iterable[Row], order: str | None = None) -> Cont
         codes.append(code)
     if not codes:
         raise DataError(f"'{path}' must hold codes. It holds none.")
-    return Content(np.array(codes, np.uint8), np.array(ids, np.int64), order, _joined(vectors), _joined(factors))
+    return ImportedRows(np.array(codes, np.uint8), np.array(ids, np.int64), order, _joined(vectors), _joined(factors))
 
 
 def _check_alike(where: str, name: str, values: NDArray[Any] | None, others: list[NDArray[Any] | None]) -> None:
@@ -93,7 +93,7 @@ def _joined(rows: list[NDArray[Any] | None]) -> NDArray[Any] | None:
     return np.array(present, np.int8 if is_stored else np.float32)
 
 
-def extras(block: Block, pattern: str) -> list[str]:
+def extras(block: ExportedRows, pattern: str) -> list[str]:
     """What follows a code in the text of a row: its vector and its factors, each put into `pattern` with its name."""
     texts = [""] * len(block.ids)
     for name, matrix in (("vector", block.vectors), ("factors", block.factors)):

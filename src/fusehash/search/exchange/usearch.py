@@ -11,7 +11,7 @@ from fusehash import trust
 from fusehash.bits import n_bytes
 from fusehash.errors import DataError
 from fusehash.extras import require
-from fusehash.search.exchange.codes import CodesFormat, Content, Export, as_ids, check_unsigned, unreadable
+from fusehash.search.exchange.codes import CodesFormat, Export, ImportedRows, as_ids, check_unsigned, unreadable
 
 
 def _write(file: BinaryIO, export: Export) -> None:
@@ -24,7 +24,7 @@ def _write(file: BinaryIO, export: Export) -> None:
     file.write(index.save())
 
 
-def _read(path: Path) -> Content:
+def _read(path: Path) -> ImportedRows:
     usearch = require("usearch.index", "Reading usearch indexes")
     with trust.open_file(path, f"The file {path}"):
         pass  # a regular file; usearch reads it by its name
@@ -40,9 +40,9 @@ def _read(path: Path) -> Content:
         raise DataError(f"'{path}' must hold one code per key. It may hold several.")
     keys = np.sort(np.fromiter(index.keys, np.uint64, len(index)))
     if not len(keys):
-        return Content(np.empty((0, n_bytes(index.ndim)), np.uint8), np.empty(0, np.int64))
+        return ImportedRows(np.empty((0, n_bytes(index.ndim)), np.uint8), np.empty(0, np.int64))
     codes = np.asarray(index.get(keys, usearch.ScalarKind.B1), np.uint8).reshape(len(keys), -1)
-    return Content(codes, as_ids(keys, path))
+    return ImportedRows(codes, as_ids(keys, path))
 
 
 USEARCH = CodesFormat((".usearch",), _write, _read, "a binary index of usearch", lambda suffix: True)
