@@ -1,6 +1,7 @@
 """Files that earlier versions wrote open with the current code and give the same codes and answers.
 
-Every folder next to this file is a set that write.py wrote once. Sets are added, never changed.
+Every folder next to this file is a set that write.py wrote once, with all of its parts or with some. Sets are added,
+never changed.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ sys.path.insert(0, str(HERE))
 import write  # noqa: E402
 
 SETS = sorted(folder for folder in HERE.iterdir() if (folder / "codes.npz").exists())
+FLOATS = sorted(HERE.glob("*/floats"))
+RETRIEVERS = sorted(path.parent for path in HERE.glob("*/retriever.npz"))
 MODELS = sorted(path for folder in SETS for path in folder.glob("*.safetensors") if ".encoder." not in path.name)
 LATEST = SETS[-1]
 CHANGED: tuple[str, ...] = ()  # methods whose codes changed on purpose since then; empty it with the next set
@@ -137,3 +140,43 @@ def test_a_result_store_gives_the_scores_it_gave(folder: Path) -> None:
                 score = results.score(line, write.N_BITS, protocol, direction)
                 assert score is not None
                 assert score.mean == expected[f"{line.label} {protocol} {score.direction}"]
+
+
+@pytest.mark.parametrize("folder", FLOATS, ids=lambda folder: folder.parent.name)
+def test_a_model_of_float_targets_encodes_as_it_did(folder: Path) -> None:
+    model, expected = fh.load(folder / "model.safetensors"), np.load(folder / "rows.npz")
+    for view in ("image", "text"):
+        codes, factors = model.encode(expected[view][write.N_TRAIN :], view=view, with_factors=True)
+        assert_array_equal(codes, expected[f"{view}/codes"])
+        np.testing.assert_allclose(factors, expected[f"{view}/factors"], rtol=1e-5, atol=1e-6)
+        projections = model.project(expected[view][write.N_TRAIN :], view=view)
+        np.testing.assert_allclose(projections, expected[f"{view}/projections"], rtol=1e-5, atol=1e-6)
+
+
+def test_a_new_fit_of_float_targets_gives_the_codes_of_the_latest_set() -> None:
+    if "floats" in CHANGED:
+        pytest.skip(f"its codes are others since the set {FLOATS[-1].parent.name}, on purpose")
+    expected = np.load(FLOATS[-1] / "rows.npz")
+    model = write.learn_floats({view: expected[view][: write.N_TRAIN] for view in ("image", "text")})
+    same_blas = (FLOATS[-1].parent / "linear_algebra.txt").read_text().strip() == write.linear_algebra()
+    for view in ("image", "text"):
+        got = np.unpackbits(model.encode(expected[view][write.N_TRAIN :], view=view))
+        assert np.mean(got == np.unpackbits(expected[f"{view}/codes"])) >= (1.0 if same_blas else 0.9)
+
+
+@pytest.mark.parametrize("folder", RETRIEVERS, ids=lambda folder: folder.name)
+def test_a_retriever_answers_as_it_did(folder: Path, tmp_path: Path) -> None:
+    expected, rows = np.load(folder / "retriever.npz"), write.embeddings()
+    for name in ("joint", "texts"):
+        shutil.copytree(folder / f"{name}.retriever", tmp_path / name)
+    with fh.Retriever.open(tmp_path / "joint") as retriever:
+        new = rows["text"][write.N_TRAIN :]
+        answers = {"joint": retriever.search(new, k=5, view="text")}
+        answers["rescored"] = retriever.search(new, k=5, view="text", candidates=50)
+        retriever.remove([0])  # and it can still be written
+    with fh.Retriever.open(tmp_path / "texts") as retriever:
+        asked = ["a cat on the mat", "a cat on the tree", "a cat on the sea"]
+        answers["texts"] = retriever.search(asked, k=4, view="text")
+    for name, (ids, scores) in answers.items():
+        assert_array_equal(ids, expected[f"{name}/ids"])
+        np.testing.assert_allclose(scores, expected[f"{name}/scores"], rtol=1e-5, atol=1e-6)

@@ -1,4 +1,5 @@
-"""Write one set of golden files with the code as it is: `python tests/golden/write.py NAME`.
+"""Write one set of golden files with the code as it is: `python tests/golden/write.py NAME`, or some of its parts:
+`python tests/golden/write.py NAME floats retriever`.
 
 A set is never changed once it is committed. test_golden.py opens every set with the current code: files that an older
 version wrote must open, and must give the codes and answers that the older version gave.
@@ -70,7 +71,9 @@ def build(method: str, params: dict[str, Any]) -> Any:
     return hashers.make(method, n_bits=N_BITS, random_state=0, **params)
 
 
-def write_models(folder: Path, data: dict[str, np.ndarray]) -> None:
+def write_models(folder: Path) -> None:
+    data = paired_data()
+    np.savez_compressed(folder / "data.npz", **data)
     train = {name: data[name][:N_TRAIN] for name in ("image", "text")}
     new = {name: data[name][N_TRAIN:] for name in ("image", "text")}
     codes = {}
@@ -172,7 +175,7 @@ def write_encoders(folder: Path) -> None:
     np.savez_compressed(folder / "encoders.npz", texts=np.array(texts), **arrays)
 
 
-def write_results(folder: Path, data: dict[str, np.ndarray]) -> None:
+def write_results(folder: Path) -> None:
     """Stored runs of a small experiment, and their scores."""
     import tempfile
 
@@ -184,7 +187,7 @@ def write_results(folder: Path, data: dict[str, np.ndarray]) -> None:
     spec, store = parse_spec(EXPERIMENT, "golden"), ResultStore(folder / "results")
     with tempfile.TemporaryDirectory() as data_folder:
         rows = {"train_idx": np.arange(N_TRAIN), "test_idx": np.arange(N_TRAIN, N_TRAIN + N_NEW)}
-        np.savez(Path(data_folder) / "small.npz", **data, **rows)
+        np.savez(Path(data_folder) / "small.npz", **paired_data(), **rows)
         runner.run(spec, data_folder, store, workers=1)
     [results] = collect(spec, store)
     points = [(line, name, views) for line in spec.lines for name in spec.protocols for views in results.directions]
@@ -193,6 +196,54 @@ def write_results(folder: Path, data: dict[str, np.ndarray]) -> None:
         score = results.score(line, N_BITS, name, views)
         scores[f"{line.label} {name} {'->'.join(views)}"] = score and score.mean
     (folder / "results.json").write_text(json.dumps(scores, indent=1))
+
+
+def embeddings() -> dict[str, np.ndarray]:
+    """Two views of one space, with a gap between them."""
+    rng = np.random.default_rng(11)
+    latent = rng.standard_normal((N_TRAIN + N_NEW, 12)) * np.linspace(2.0, 0.3, 12)
+    views = {name: latent + 0.3 * rng.standard_normal(latent.shape) for name in ("image", "text")}
+    views["text"] += rng.standard_normal(12)
+    return {name: X.round(4).astype(np.float32) for name, X in views.items()}
+
+
+def learn_floats(train: dict[str, np.ndarray]) -> Any:
+    return fh.FuseHash(n_bits=32, target="floats", random_state=0).fit(train)
+
+
+def write_floats(folder: Path) -> None:
+    """Codes that keep the cosine ranking, with the two numbers of each."""
+    rows, arrays = embeddings(), {}
+    model = learn_floats({name: X[:N_TRAIN] for name, X in rows.items()})
+    (folder / "floats").mkdir()
+    model.save(folder / "floats" / "model.safetensors")
+    for name, X in rows.items():
+        arrays[name], new = X, X[N_TRAIN:]
+        arrays[f"{name}/codes"], arrays[f"{name}/factors"] = model.encode(new, view=name, with_factors=True)
+        arrays[f"{name}/projections"] = model.project(new, view=name)
+    np.savez_compressed(folder / "floats" / "rows.npz", **arrays)
+
+
+def write_retriever(folder: Path) -> None:
+    """A folder that keeps a model, codes with factors, and vectors; and one that encodes texts."""
+    from fusehash import encoders
+
+    rows = embeddings()
+    model = learn_floats({name: X[:N_TRAIN] for name, X in rows.items()})
+    with fh.Retriever.create(folder / "joint.retriever", model, vectors="int8", dim=12) as retriever:
+        retriever.add(rows["image"][:N_TRAIN], view="image")
+        answers = {"joint": retriever.search(rows["text"][N_TRAIN:], k=5, view="text")}
+        answers["rescored"] = retriever.search(rows["text"][N_TRAIN:], k=5, view="text", candidates=50)
+    texts = [f"a {word} on the {other}" for word in ("cat", "dog", "bird", "fish") for other in ("mat", "tree", "sea")]
+    encoder = encoders.make("tfidf", n_components=4).fit(texts)
+    learned = hashers.make("itq", n_bits=8, random_state=0).fit({"text": encoder.transform(texts)})
+    with fh.Retriever.create(folder / "texts.retriever", learned, encoders={"text": encoder}) as retriever:
+        retriever.add(texts, view="text", ids=range(100, 112))
+        answers["texts"] = retriever.search(texts[:3], k=4, view="text")
+    arrays = {
+        f"{name}/{part}": values[i] for name, values in answers.items() for i, part in enumerate(("ids", "scores"))
+    }
+    np.savez_compressed(folder / "retriever.npz", **arrays)
 
 
 def linear_algebra() -> str:
@@ -205,19 +256,19 @@ def linear_algebra() -> str:
     return "; ".join(sorted(f"{part['internal_api']} {part['architecture']} {part['version']}" for part in loaded))
 
 
-def main(name: str) -> None:
+PARTS = {
+    "models": write_models, "index": write_index, "vectors": write_vectors, "collection": write_collection,
+    "encoders": write_encoders, "results": write_results, "floats": write_floats, "retriever": write_retriever,
+}  # fmt: skip
+
+
+def main(name: str, *parts: str) -> None:
     folder = HERE / name
     folder.mkdir()
-    data = paired_data()
-    np.savez_compressed(folder / "data.npz", **data)
-    write_models(folder, data)
-    write_index(folder)
-    write_vectors(folder)
-    write_collection(folder)
-    write_encoders(folder)
-    write_results(folder, data)
+    for part in parts or PARTS:
+        PARTS[part](folder)
     (folder / "linear_algebra.txt").write_text(linear_algebra() + "\n")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])
