@@ -81,7 +81,7 @@ collection.catalogue
 collection.queries collection.queries.language collection.queries.words collection.queries.filters
 collection.queries.neighbors collection.queries.calibration collection.changes collection.generations
 collection.originals collection.likeness collection.overview collection.searching collection.answering
-collection.collection collection
+collection.opened collection.reading collection.collection collection
 app.errors app.guard app.connections app.pools app.cache app.records
 app.routes.common app.routes.searching app.routes.items app.routes.overviews app.routes.writing app.routes.pages
 app.routes app app.server

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the limits and 
 KEPT = sorted(shrinking.FOUND.glob("*.json"))
 # Modules that open something, and the kinds of hostile files that reach them.
 OPENING = {
-    "app.cache": "image", "collection.changes": "collection", "collection.collection": "collection",
+    "app.cache": "image", "collection.changes": "collection", "collection.reading": "collection",
     "collection.dates": "image", "collection.encoding": "collection", "collection.items": "photos",
     "collection.likeness": "image", "collection.originals": "collection",
     "collection.store.rows": "collection", "collection.store.state": "collection",

@@ -41,6 +41,13 @@ class EncoderSettings:
         changed = {key: value for key, value in own.items() if value != usual[key] and key != "n_jobs"}
         return cls(encoder.name, {key: str(v) if isinstance(v, Path) else v for key, v in changed.items()})
 
+    def changed(self, encoder: Any, params: dict[str, Any] | None, view: str) -> EncoderSettings:
+        """With another encoder or other parameters; another encoder does not inherit parameters."""
+        if encoder is None:
+            return replace(self, params=dict(self.params if params is None else params))
+        chosen = EncoderSettings.of(encoder, params, view)
+        return self if chosen == replace(self, params={}) and params is None else chosen
+
     def located(self) -> EncoderSettings:
         """With absolute paths of model files, the only ones that may be read from a collection later."""
         params = dict(self.params)
