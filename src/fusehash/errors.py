@@ -42,6 +42,12 @@ class FusehashWarning(UserWarning):
     """The result may not be what was hoped for; the sentence says why."""
 
 
+def first_line(error: BaseException) -> str:
+    """What an error of another package says, for a sentence of ours: its first line, or else its class."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0].rstrip(".")
+
+
 def warn(sentence: str) -> None:
     """Warn in the name of whoever called fusehash, however deep inside it we are."""
     frame, level = sys._getframe(1), 2

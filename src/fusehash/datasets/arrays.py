@@ -28,7 +28,7 @@ import scipy.sparse as sp
 from fusehash import trust
 from fusehash.datasets import matlab
 from fusehash.datasets.base import SPARSE_COLUMNS, tidy_labels, tidy_view
-from fusehash.errors import DataError, FusehashError
+from fusehash.errors import DataError, FusehashError, first_line
 from fusehash.extras import require
 from fusehash.views import BLOCK_ROWS, to_dense
 
@@ -66,9 +66,8 @@ class ArrayFile(ABC):
         except FusehashError:
             raise
         except Exception as error:  # parsers raise many classes on damaged files
-            reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
             rule = f"{self.path.name} must be an intact {self.kind} file."
-            raise DataError(f"{rule} It could not be read{where}: {reason}.") from error
+            raise DataError(f"{rule} It could not be read{where}: {first_line(error)}.") from error
 
     @abstractmethod
     def _shapes(self) -> dict[str, tuple[int, ...]]: ...

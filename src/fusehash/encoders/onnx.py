@@ -18,7 +18,7 @@ from fusehash.encoders.base import PretrainedEncoder, Progress, Single, unit_row
 from fusehash.encoders.images import ImageEncoder
 from fusehash.encoders.reading import MAX_PIXELS
 from fusehash.encoders.texts import TextEncoder
-from fusehash.errors import DataError, ParameterError
+from fusehash.errors import DataError, ParameterError, first_line
 from fusehash.extras import require
 from fusehash.parameters import Rule, flag, integer, optional, real, sequence, string
 
@@ -83,8 +83,8 @@ class OnnxEncoder(PretrainedEncoder):
         try:
             (values,) = self._session().run([name], feed)
         except (state.Fail, state.InvalidArgument, state.RuntimeException) as error:
-            reason = str(error).splitlines()[0][:200]
-            raise DataError(f"'{self.path}' must accept what {type(self).__name__} gives it. {reason}") from error
+            rule = f"'{self.path}' must accept what {type(self).__name__} gives it."
+            raise DataError(f"{rule} {first_line(error)[:200]}.") from error
         values = np.asarray(values, dtype=np.float32)
         if values.ndim == 3:
             mask = feed.get("attention_mask", np.ones(values.shape[:2]))[..., None].astype(np.float32)
@@ -251,7 +251,7 @@ def session(source: Path | bytes) -> Any:
         return model
     except Exception as error:  # one class per kind of damage
         name = "A graph" if isinstance(source, bytes) else repr(str(source))
-        raise DataError(f"{name} must be an ONNX model. {str(error).splitlines()[0][:200]}") from error
+        raise DataError(f"{name} must be an ONNX model. {first_line(error)[:200]}.") from error
 
 
 def load_tokenizer(path: Path, max_length: int) -> Any:
@@ -262,7 +262,7 @@ def load_tokenizer(path: Path, max_length: int) -> Any:
     try:
         tokenizer = tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # the package raises plain Exception
-        raise DataError(f"'{path}' must be a tokenizer.json. {str(error).splitlines()[0][:200]}") from error
+        raise DataError(f"'{path}' must be a tokenizer.json. {first_line(error)[:200]}.") from error
     padding = tokenizer.padding or {}
     pad = padding.get("pad_token") or next((t for t in ("[PAD]", "<pad>") if tokenizer.token_to_id(t) is not None), "")
     number = padding.get("pad_id", tokenizer.token_to_id(pad) or 0)

@@ -18,7 +18,7 @@ from scipy.linalg import cholesky as host_cholesky
 from scipy.linalg import eigh as host_eigh
 from scipy.linalg import solve_triangular as host_solve_triangular
 
-from fusehash.errors import DataError
+from fusehash.errors import DataError, first_line
 
 Array = Any  # of NumPy, PyTorch or CuPy
 Floats = NDArray[np.float64]
@@ -117,8 +117,7 @@ def check_device(device: str) -> None:
     try:
         to_device(np.zeros(1), device)
     except Exception as error:  # every library has errors of its own
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise DataError(f"device={device!r} must be there for {library}. It says: {reason}") from None
+        raise DataError(f"device={device!r} must be there for {library}. It says: {first_line(error)}.") from None
 
 
 def load_linear_algebra(like: Array) -> None:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fusehash.errors import DataError
+from fusehash.errors import DataError, first_line
 from fusehash.views import check_shape
 
 Rows = NDArray[np.intp]
@@ -248,8 +248,7 @@ def check_exists(path: Path) -> None:
 
 def unreadable(source: str, error: BaseException) -> DataError:
     """What to raise for an error of a reader of foreign bytes: its first line."""
-    reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
-    return DataError(f"{source} could not be read: {reason}.")
+    return DataError(f"{source} could not be read: {first_line(error)}.")
 
 
 class RowReader:

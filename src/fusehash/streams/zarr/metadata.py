@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fusehash import trust
-from fusehash.errors import DataError, FusehashError
+from fusehash.errors import DataError, FusehashError, first_line
 from fusehash.views import check_shape
 
 HINT = "If you trust it, open it with zarr.open_array(path) and pass the array instead of the path."
@@ -60,5 +60,4 @@ def reporting(source: str, name: str) -> Iterator[None]:
     except FusehashError:
         raise
     except Exception as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
-        raise DataError(f"{source} could not be read: {name} is damaged ({reason}).") from error
+        raise DataError(f"{source} could not be read: {name} is damaged ({first_line(error)}).") from error
