@@ -1,8 +1,8 @@
-"""A small specification and a store of made runs, whose quality is known, for the tests of the report."""
+"""A small specification, a store of made runs whose quality is known, and runs without processes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,9 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fusehash.errors import FusehashError
 from fusehash.evaluation.protocols import halves
+from fusehash.experiments import runner
 from fusehash.experiments.spec import Planned, Spec, parse_spec, planned
 from fusehash.experiments.store import DatasetRecord, ResultStore, RunRecord, now, versions
+from fusehash.experiments.workers import JobOutcome
 
 N_TRAIN, N_QUERY, N_NEW, N_CLASSES = 80, 40, 60, 4
 CONTENT: dict[str, Any] = {
@@ -63,6 +66,22 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Made]
         return Made(spec, store, data)
 
     return build
+
+
+@pytest.fixture
+def inline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs in this process, for tests that are not about processes."""
+
+    def here(jobs: Any, start: Any, arguments: Any, n_workers: int, on_start: Any) -> Iterator[JobOutcome[Any]]:
+        do = start(*arguments)
+        for job in jobs:
+            on_start(job)
+            try:
+                yield JobOutcome(job, result=do(job))
+            except FusehashError as error:
+                yield JobOutcome(job, error=str(error))
+
+    monkeypatch.setattr(runner, "work_through", here)
 
 
 def _dataset(*, new: bool, stand_in: bool) -> DatasetRecord:

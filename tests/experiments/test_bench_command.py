@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,10 +15,7 @@ from typer.testing import CliRunner, Result
 from fusehash import hashers
 from fusehash.cli import app
 from fusehash.datasets import make_paired
-from fusehash.errors import FusehashError
-from fusehash.experiments import runner
 from fusehash.experiments.store import ResultStore
-from fusehash.experiments.workers import JobOutcome
 
 Run = Callable[..., Result]
 
@@ -40,22 +36,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     failing = "{method: agsfh, params: {n_anchors: 9999}}"
     (path / "failing.yaml").write_text(f"{good}methods: [random, {failing}]\n")
     return path
-
-
-@pytest.fixture
-def inline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs in this process: processes have tests of their own."""
-
-    def here(jobs: Any, start: Any, arguments: Any, n_workers: int, on_start: Any) -> Iterator[JobOutcome[Any]]:
-        do = start(*arguments)
-        for job in jobs:
-            on_start(job)
-            try:
-                yield JobOutcome(job, result=do(job))
-            except FusehashError as error:
-                yield JobOutcome(job, error=str(error))
-
-    monkeypatch.setattr(runner, "work_through", here)
 
 
 def wrong(result: Result, sentence: str) -> None:

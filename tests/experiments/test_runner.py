@@ -8,7 +8,6 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -18,13 +17,12 @@ import pytest
 
 from fusehash import hashers
 from fusehash.datasets import PairedDataset, load, make_paired
-from fusehash.errors import DataError, FusehashError, FusehashWarning, ParameterError
+from fusehash.errors import DataError, FusehashWarning, ParameterError
 from fusehash.evaluation import average_precision, evaluate
 from fusehash.experiments import runner
 from fusehash.experiments.runner import RunState, Source, Summary, compute, describe, find_source, longest_first, run
 from fusehash.experiments.spec import DatasetSpec, Spec, parse_spec, planned
 from fusehash.experiments.store import ResultStore, RunSettings, searched
-from fusehash.experiments.workers import JobOutcome
 
 PROTOCOLS = ("U", "H", "HN", "FN")
 unix = pytest.mark.skipif(sys.platform == "win32", reason="signals")
@@ -58,22 +56,6 @@ def results(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Res
     """One real run with two processes."""
     store, states = ResultStore(tmp_path_factory.mktemp("results")), []
     return store, run(tiny(), folder, store, workers=2, progress=states.append), states
-
-
-@pytest.fixture
-def inline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs in this process, for tests that are not about processes."""
-
-    def here(jobs: Any, start: Any, arguments: Any, n_workers: int, on_start: Any) -> Iterator[JobOutcome[Any]]:
-        do = start(*arguments)
-        for job in jobs:
-            on_start(job)
-            try:
-                yield JobOutcome(job, result=do(job))
-            except FusehashError as error:
-                yield JobOutcome(job, error=str(error))
-
-    monkeypatch.setattr(runner, "work_through", here)
 
 
 def no_leftovers(store: ResultStore) -> None:
