@@ -242,6 +242,11 @@ def test_text_is_never_markup(open_page: Callable[..., Any]) -> None:
 
 
 @pytest.mark.slow
+def test_a_query_that_no_item_fits(open_page: Callable[..., Any]) -> None:
+    page = open_page("#text=circle+label:nonexistent")
+    page.wait_for_selector("#message >> text=No item has what the query asks for")
+
+
 def test_nothing_found(open_page: Callable[..., Any]) -> None:
     page = open_page("#text=qqqzzz", shows="#message:not([hidden])", foreseen=True)
     assert "None of the words" in page.locator("#message").inner_text()

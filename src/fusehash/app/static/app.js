@@ -182,7 +182,10 @@ function render(route, answer, from = 0) {
   $("end").textContent = `These are the best ${rows.length.toLocaleString("en")} of ${count(answer.total, "item")}. Add words or filters to see others.`;
   if (rows.length) return;
   if (page.stats && page.stats.items === 0) say("This collection is empty.", "Add pictures or texts with “fusehash index”, then reload this page.");
-  else say("Nothing found.", answer.note || (Object.keys(route.filters).length ? "No item has what the filters ask for." : "There is no item that can be found yet."));
+  else if (answer.note) say("Nothing found.", answer.note);
+  else if (Object.keys(route.filters).length) say("Nothing found.", "No item has what the filters ask for.");
+  else if (answer.hits) say("Nothing found.", "No item has what the query asks for. Take a word, a label or a date away.");
+  else say("Nothing found.", "There is no item that can be found yet.");
 }
 
 async function more() {

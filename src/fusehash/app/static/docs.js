@@ -5,7 +5,7 @@ const make = (name, text = "", className = "") => Object.assign(document.createE
 function kindOf(schema = {}) {
   const one = schema.anyOf?.find((part) => part.type !== "null") ?? schema;
   const range = one.maximum < 1e9 ? ` ${one.minimum ?? ""}…${one.maximum ?? ""}` : "";
-  return `${one.type ?? "value"}${range}${schema.default !== undefined && schema.default !== null ? `, default ${schema.default}` : ""}`;
+  return `${one.type ?? "value"}${range}${(schema.default ?? []).length !== 0 ? `, default ${schema.default}` : ""}`;
 }
 
 function operation(method, path, spec) {

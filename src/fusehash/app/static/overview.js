@@ -1,4 +1,4 @@
-// The collection tab (what there is, groups of alike items, how the codes use their bits) and the duplicates tab.
+// The collection tab (what there is, groups of similar items, how the codes use their bits) and the duplicates tab.
 
 import { balance, histogram } from "/charts.js";
 import { addressOf, api, count, make, nameOf, newRoute, routeNow, shortened, sizeOf } from "/tools.js";
@@ -17,7 +17,7 @@ export async function showCollection(view, signal) {
   const parts = [make("dl", { className: "facts" }, ...facts.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", { className: /^[\d.,]+( \w+)?$/.test(value) ? "" : "words" }, String(value)))))];
   if (stats.advice) parts.push(make("p", { className: "advice" }, stats.advice));
   const groups = make("div", { className: "groups" }), charts = make("div", { className: "charts" });
-  parts.push(make("h2", {}, "Groups of alike items"), make("p", { className: "note" }, "Found by their codes alone; named by words that are in most of their captions and in few others, if there are such words."), groups);
+  parts.push(make("h2", {}, "Groups of similar items"), make("p", { className: "note" }, "Found by their codes alone; named by words that are in most of their captions and in few others, if there are such words."), groups);
   parts.push(make("h2", {}, "The codes"), make("p", { className: "note" }, "Good codes use every bit evenly and keep unlike items far apart."), charts);
   view.replaceChildren(...parts);
   const [listed, codes] = await Promise.all([api("/api/clusters", { signal }), api("/api/codes", { signal })]);
@@ -30,7 +30,7 @@ export async function showCollection(view, signal) {
     return stats;
   }
   charts.append(
-    chart("Balance of the bits", "Share of the items in which each bit is set; 50 % tells most.", balance(codes.bit_means)),
+    chart("Balance of the bits", "Share of the items in which each bit is set; 50 % is best.", balance(codes.bit_means)),
     chart("Distances", `Bits in which random pairs differ; dashed: coin flips. ${count(codes.distinct, "different code")} for ${count(codes.codes, "item")}.`, histogram(codes.distances)),
   );
   return stats;
