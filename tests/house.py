@@ -37,7 +37,8 @@ hashers.quantizers hashers.quantizers.joint hashers.quantizers.sign hashers.quan
 hashers.quantizers.itq hashers.quantizers.rabitq hashers.quantizers.pq
 hashers.agsfh.clusters hashers.agsfh.graph hashers.agsfh.paper hashers.agsfh
 hashers.fusehash.nested hashers.fusehash.fitted hashers.fusehash.floats hashers.fusehash.spectrum
-hashers.fusehash.closed_form hashers.fusehash.tuning hashers.fusehash.partial_fit hashers.fusehash
+hashers.fusehash.closed_form hashers.fusehash.own_space hashers.fusehash.tuning hashers.fusehash.partial_fit
+hashers.fusehash
 hashers.baselines hashers.baselines.joint_features hashers.baselines.fsh hashers.baselines.rfdh
 hashers.baselines.jimfh hashers.baselines.cmfh hashers.baselines.imh hashers.baselines.lssh hashers.baselines.cvh
 hashers.baselines.cca_itq hashers.baselines.agh hashers.baselines.scm hashers.baselines.seph

@@ -173,12 +173,8 @@ def test_views_of_one_space_are_told_from_views_that_only_have_one_width():
 
 @pytest.mark.parametrize(("views", "steps"), [(LEARNED, 0), ({**LEARNED, "text": LEARNED["text"][:, :40]}, 50)])
 def test_the_rotation_of_joint_embeddings_stays_random(views, steps):
-    fits = [
-        fh.FuseHash(n_bits=16, random_state=0, **UNTUNED, **given).fit(views)
-        for given in ({}, {"n_rotation_steps": steps})
-    ]
-    assert fits[0].settings_["n_rotation_steps"] == steps
-    assert np.array_equal(fits[0].codes_, fits[1].codes_)
+    model = fh.FuseHash(n_bits=16, random_state=0, **UNTUNED).fit(views)
+    assert model.settings_["n_rotation_steps"] == steps
     nested = fh.FuseHash(n_bits=16, nested=(8,), random_state=0, **UNTUNED).fit(views)
     assert nested.settings_["n_rotation_steps"] == 50
 

@@ -12,6 +12,7 @@ from fusehash.hashers.fusehash.closed_form import learn_graph, learn_maps, learn
 from fusehash.hashers.fusehash.fitted import Choices, Fitted, RowMaps
 from fusehash.hashers.fusehash.floats import factors_of, fit_floats, share_a_space
 from fusehash.hashers.fusehash.nested import check_nested
+from fusehash.hashers.fusehash.own_space import PAIR_BITS, codes_of_rows, with_own_space
 from fusehash.hashers.fusehash.partial_fit import Incremental
 from fusehash.hashers.fusehash.tuning import MIN_TUNING_ROWS, training_fusion_weights, tune, warn_if_uneven
 from fusehash.hashers.quantizers.joint import scales_of
@@ -75,8 +76,8 @@ class FuseHash(Incremental):
     n_kernel_anchors : int or "auto"
         Anchors of the features; "auto" is 1,000 to 2,000 by the number of rows, or all rows if there are fewer.
     n_rotation_steps : int or "auto"
-        Steps of the rotation (ITQ); 0 leaves it random. "auto" is 50, and 0 for joint embeddings, in which partners are
-        near each other as they are and of which a random rotation keeps more (docs/embeddings.md); 50 with `nested`.
+        Steps of the rotation (ITQ); 0 leaves it random. "auto" is 50; for joint embeddings, in which partners are near
+        each other as they are, nothing is rotated and codes keep that space too (docs/embeddings.md); 50 with `nested`.
     nested : sequence of int, optional
         Shorter lengths, as in (16,), at which the first bits are good codes by themselves (see `cut`).
     missing : {"error", "allow"}
@@ -240,17 +241,24 @@ class FuseHash(Incremental):
         maps = RowMaps(feature_maps, graph, n_rows=sample.n_rows)
         self._report(0, 0, "feature means")
         maps = replace(maps, means=learn_means(sample, maps))
-        rank = min(self.n_bits, 128) if is_auto(self.rank) else int(self.rank)
         nested = check_nested(type(self).__name__, self.nested, self.n_bits)
         n_steps = ROTATION_STEPS if is_auto(self.n_rotation_steps) else int(self.n_rotation_steps)
-        if is_auto(self.n_rotation_steps) and not nested and share_a_space(data, rng_for(seed, "one space")):
-            n_steps = 0
+        is_joint = is_auto(self.n_rotation_steps) and not nested
+        is_joint = is_joint and share_a_space(data, rng_for(seed, "one space"))
+        has_own_space = is_joint and not self._learns_on and len(views.complete_rows()) == views.n_rows
+        n_steps = 0 if is_joint else n_steps
+        n_bits = PAIR_BITS if has_own_space else self.n_bits
+        rank = min(n_bits, 128) if is_auto(self.rank) else int(self.rank)
         fitted, codes, eigenvalues = solve(
-            sample, data, maps, choices, self.n_bits, rank, n_steps, nested, rng, self._report
+            sample, data, maps, choices, n_bits, rank, n_steps, nested, rng, self._report
         )
         fitted.fusion_weights = weights or training_fusion_weights(fitted, data, rng_for(seed, "fusion"))
-        self.codes_ = host(codes)
-        self.fitted_ = convert(fitted, host)
+        fitted = convert(fitted, host)
+        if has_own_space:
+            self._report(0, 0, "the space of the views")
+            fitted = with_own_space(fitted, sample, maps, self.n_bits, rng_for(seed, "own space"))
+            codes = codes_of_rows(fitted, data, maps)
+        self.codes_, self.fitted_ = host(codes), fitted
         self.tuning_ = {**tuning, "fusion_weights": fitted.fusion_weights}
         self.eigenvalues_ = host(eigenvalues)
         self.settings_ = {

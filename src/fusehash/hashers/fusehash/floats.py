@@ -106,6 +106,11 @@ def balanced_maps(
     for name, total in totals.items():
         C, share = total.gram / total.count, shrinkage[name]
         covariances[name] = (1.0 - share) * C + share * np.trace(C) / len(C) * np.eye(len(C))
+    return balanced(covariances, rank)
+
+
+def balanced(covariances: dict[str, Floats], rank: int) -> tuple[dict[str, Floats], Floats]:
+    """A of every view, from its covariance, and the spectrum S_k."""
     if len(covariances) != 2:
         w, V = np.linalg.eigh(np.mean(list(covariances.values()), axis=0))
         leading: Floats = with_signs(V[:, ::-1][:, :rank])

@@ -56,6 +56,9 @@ class Incremental(CrossModalHasher):
     eigenvalues_: Any
     sums_: Seen
     drift_: float
+    _learns_on = (
+        False  # while `partial_fit` fits the first rows: codes are then those of an embedding that it can rotate
+    )
 
     def partial_fit(self: Model, views: ViewsLike, y: Any = None) -> Model:
         """Learn from new rows, and keep what was learned from the rows of earlier calls.
@@ -92,6 +95,7 @@ class Incremental(CrossModalHasher):
             )
         try:
             paired = self._paired(views)
+            self._learns_on = True
             self.fit(paired)
             with one_blas_thread():
                 self._report(0, 0, "sums to continue from")
@@ -104,6 +108,8 @@ class Incremental(CrossModalHasher):
         except BaseException:  # also Ctrl-C: it was not fitted before
             self._take_learned()
             raise
+        finally:
+            del self._learns_on
         self.sums_ = contiguous(Seen(self.fitted_.means, summary, None, [part]))
         self.drift_ = 0.0
         return self
