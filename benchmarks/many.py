@@ -3,9 +3,10 @@
     python benchmarks/many.py run OUT.jsonl --data FOLDER --seconds 240 --workers 14   # resumes what OUT.jsonl lacks
     python benchmarks/many.py store OUT.jsonl                                          # into benchmarks/results
 
-`run` starts no task after the given seconds. `store` writes cells of which all seeds are there, in place of stored
-lines of the same cell. Data sets whose files are not in the folder are left out. emoji.npz is what emoji_features.py
-writes; iapr_photos.npz is the folder of that name as `fusehash.datasets.load` encodes it, in the same layout.
+`run` starts no task after the given seconds; `--only` names groups of cells (GROUPS). `store` writes cells of which all
+seeds are there, in place of stored lines of the same cell. Data sets whose files are not in the folder are left out.
+emoji.npz is what emoji_features.py writes; iapr_photos.npz is the folder of that name as `fusehash.datasets.load`
+encodes it, in the same layout.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import json
 import time
 import warnings
+from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from functools import cache
 from pathlib import Path
@@ -41,27 +43,42 @@ WIDE_SETS = (
     "clip",
 )
 FILES = {"captions": "flickr8k", "words": "iaprtc12.npz", "tags": "mirflickr25k_tags_labels.npz", "clip": "clip"}
-FILES |= {name: f"{name}.npz" for name in ("wiki", "emoji", "iapr_photos")}
+FILES |= {name: f"{name}.npz" for name in ("wiki", "emoji", "iapr_photos")} | {"iapr": "iaprtc12.npz"}
 STUDY_METHODS = ("default", "CCA-ITQ", "kernel CCA + ITQ")
-FLOATS = " as floats"
+FLOATS, ASYMMETRIC = " as floats", ", asymmetric"
+GROUPS = ("wide", "usual", "iapr", "long", "parts", "missing")
+PARTS = [variant for variant in study.VARIANTS if variant not in study.CONTROLS]  # of the default, one switched off
 Task = tuple[str, str, str, int, int]  # benchmark, data, method, bits, seed
 
 
-def tasks(folder: Path) -> list[Task]:
-    """Every cell and seed, the most wanted first."""
-    cells: list[Task] = []
-    for name in WIDE_SETS:
-        for method in (*wide.METHODS, *wide.ON_FEATURES):
-            cells += [("wide", name, method, 64, seed) for seed in range(SEEDS)]
-    for name in ("wiki", "made", "iapr_photos", "emoji"):
-        for bits in (64, 16, 32, 128):
-            for method in STUDY_METHODS:
-                cells += [("study", name, method, bits, seed) for seed in range(SEEDS)]
-        for method in STUDY_METHODS:
-            cells += [("study", name, method + FLOATS, 64, seed) for seed in range(SEEDS)]
+def tasks(folder: Path, groups: Sequence[str]) -> list[Task]:
+    """Every cell and seed of the groups, the most wanted first."""
+    cells = [(*cell, seed) for group in groups for cell in cells_of(group) for seed in range(SEEDS)]
     return [
         task for task in cells if (file := FILES.get(task[1].partition("-")[0])) is None or (folder / file).exists()
     ]
+
+
+def cells_of(group: str) -> list[tuple[str, str, str, int]]:
+    if group == "wide":
+        return [(group, name, method, 64) for name in WIDE_SETS for method in (*wide.METHODS, *wide.ON_FEATURES)]
+    if group == "usual":
+        cells = []
+        for name in ("wiki", "made", "iapr_photos", "emoji"):
+            cells += [("study", name, method, bits) for bits in (64, 16, 32, 128) for method in STUDY_METHODS]
+            cells += [("study", name, method + FLOATS, 64) for method in STUDY_METHODS]
+        return cells
+    if group == "iapr":
+        methods = ("default", *STUDY_METHODS[1:], "default" + ASYMMETRIC)
+        return [("study", "iapr", method, 64) for method in (*methods, *(m + FLOATS for m in STUDY_METHODS))]
+    if group == "long":
+        return [("study", name, "default", bits) for name in ("made", "wiki") for bits in (256, 512)]
+    if group == "parts":
+        sets = ("wiki", "made", "iapr")
+        more = [("study", name, "default" + ASYMMETRIC, 64) for name in ("wiki", "made")]
+        return [*more, *(("study", name, part, 64) for name in sets for part in PARTS)]
+    shares = ("0%", "30%", "50%")
+    return [("study", f"made {n} views, {share} missing", "default", 64) for n in (2, 3, 4) for share in shares]
 
 
 @cache
@@ -70,6 +87,8 @@ def paired(folder: Path, name: str) -> Any:
         return fh.datasets.make_paired(n_samples=3000, n_train=1500, random_state=7)
     if name == "wiki":
         return fh.datasets.load("wiki", path=folder)
+    if name == "iapr":
+        return fh.datasets.load("iaprtc12", path=folder, stack_images=True)
     return fh.datasets.load(folder / f"{name}.npz")
 
 
@@ -77,9 +96,9 @@ def model_of(method: str, bits: int, seed: int) -> Any:
     if method in wide.ON_FEATURES:
         inner, ridge = wide.ON_FEATURES[method]
         return OnFeatures(inner, ridge, n_bits=bits, random_state=seed)
-    name = {"default": "fusehash", "CCA-ITQ": "cca_itq"}.get(method, method)
+    name, params = study.VARIANTS.get(method, ("cca_itq" if method == "CCA-ITQ" else method, {}))
     threads = {"n_threads": 1} if name == "fusehash" else {}
-    return fh.hashers.make(name, n_bits=bits, random_state=seed, **threads)
+    return fh.hashers.make(name, n_bits=bits, random_state=seed, **params, **threads)
 
 
 def run_task(folder: Path, task: Task) -> dict[str, Any]:
@@ -92,13 +111,22 @@ def run_task(folder: Path, task: Task) -> dict[str, Any]:
         model = model_of(method, bits, seed).fit(data["train"])
         seconds = time.perf_counter() - start
         values = wide.measured(model, data)
+    elif name.endswith("missing"):
+        n_views, share = int(name.split()[1]), float(name.split()[3].removesuffix("%")) / 100
+        model, scores = None, study.missing_scores(n_views, share, seed, n_threads=1)
+        values = dict(zip(("HN all", "FN all"), scores, strict=True))
+        seconds = time.perf_counter() - start
     else:
-        data, model = paired(folder, name), model_of(method.removesuffix(FLOATS), bits, seed)
+        plain = method.removesuffix(FLOATS).removesuffix(ASYMMETRIC)
+        data, model = paired(folder, name), model_of(plain, bits, seed)
         if method.endswith(FLOATS):
             values = float_scores(model, data, seed)
         else:
-            asked = ("U", "H", "HN", "FN") if method == "default" and name == "wiki" else ("HN", "FN")
-            result = fh.evaluation.evaluate(model, data, ties="stable", seeds=[seed], protocols=asked)
+            asked = ("U", "H", "HN", "FN") if method == "default" and name == "wiki" and bits <= 128 else ("HN", "FN")
+            asymmetric = method.endswith(ASYMMETRIC)
+            result = fh.evaluation.evaluate(
+                model, data, ties="stable", seeds=[seed], protocols=asked, asymmetric=asymmetric
+            )
             values = {f"{s.protocol} {s.direction}": float(s.values[0]) for s in result.scores}
         seconds = time.perf_counter() - start
     chosen = getattr(model, "tuning_", {}).get("chosen")
@@ -125,9 +153,9 @@ def lines(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
 
 
-def run(folder: Path, out: Path, seconds: float, workers: int) -> None:
+def run(folder: Path, out: Path, seconds: float, workers: int, groups: Sequence[str]) -> None:
     done = {tuple(line["task"]) for line in lines(out)}
-    waiting = [task for task in tasks(folder) if task not in done][::-1]
+    waiting = [task for task in tasks(folder, groups) if task not in done][::-1]
     start, running = time.perf_counter(), {}
     with ProcessPoolExecutor(workers) as pool, out.open("a") as file:
         while running or (waiting and time.perf_counter() - start < seconds):
@@ -164,15 +192,16 @@ def store(out: Path) -> None:
             protocol, direction = key.split()
             spread = {"mean": float(np.mean(numbers)), "std": float(np.std(numbers, ddof=1)), "values": numbers}
             scores.append({"protocol": protocol, "direction": direction, **spread})
+        asymmetric, variant = method.endswith(ASYMMETRIC), method.removesuffix(ASYMMETRIC)
         line = {
             "data": name,
-            "variant": method,
-            "asymmetric": False,
+            "variant": variant,
+            "asymmetric": asymmetric,
             **facts,
             "version": fh.__version__,
             "scores": scores,
         }
-        fresh[benchmark][name, method, bits, False] = line
+        fresh[benchmark][name, variant, bits, asymmetric] = line
     keys = {"wide": ("set", "method", "bits"), "study": ("data", "variant", "bits", "asymmetric")}
     for benchmark, module in (("wide", wide), ("study", study)):
         kept = [r for r in module.rows() if tuple(r[key] for key in keys[benchmark]) not in fresh[benchmark]]
@@ -188,8 +217,9 @@ if __name__ == "__main__":
     parser.add_argument("--data", type=Path, default=Path())
     parser.add_argument("--seconds", type=float, default=240.0)
     parser.add_argument("--workers", type=int, default=14)
+    parser.add_argument("--only", nargs="+", choices=GROUPS, default=GROUPS, help="groups of cells, in this order")
     given = parser.parse_args()
     if given.action == "run":
-        run(given.data, given.out, given.seconds, given.workers)
+        run(given.data, given.out, given.seconds, given.workers, given.only)
     else:
         store(given.out)

@@ -136,34 +136,36 @@ def missing(n_views: int, share: float, seeds: int = 5) -> None:
     label = f"made {n_views} views, {share:.0%} missing"
     if (label, "default", 64, False) in done():
         return
-    scores = []
-    for seed in range(seeds):
-        data = fh.datasets.make_paired(n_samples=3000, n_train=1500, views=n_views, random_state=seed)
-        views = {name: np.array(data.views[name], dtype=float) for name in data.views}
-        rng = np.random.default_rng(seed)
-        gone = rng.random((len(data.train), n_views)) < share
-        gone[gone.all(axis=1), 0] = False  # every row keeps one view
-        train = {name: X[data.train] for name, X in views.items()}
-        for j, X in enumerate(train.values()):
-            X[gone[:, j]] = np.nan
-        model = fh.FuseHash(n_bits=64, missing="allow", random_state=seed).fit(train)
-        new = np.setdiff1d(data.database, data.train)
-        relevant = (data.labels[data.query], data.labels[new])
-        queries = {name: model.encode(X[data.query], view=name) for name, X in views.items()}
-        hashed = {name: model.encode(X[new], view=name) for name, X in views.items()}
-        fused = model.encode_fused({name: X[new] for name, X in views.items()})
-        score = fh.evaluation.mean_average_precision
-        pairs = [(a, b) for a in views for b in views if a != b]
-        hn = np.mean([score(queries[a], hashed[b], relevant, ties="stable") for a, b in pairs])
-        fn = np.mean([score(queries[a], fused, relevant, ties="stable") for a in views])
-        scores.append((hn, fn))
-    values = np.array(scores)
+    values = np.array([missing_scores(n_views, share, seed) for seed in range(seeds)])
     entries = [
         {"protocol": p, "direction": "all", "mean": float(v.mean()), "std": float(v.std(ddof=1)), "values": v.tolist()}
         for p, v in zip(("HN", "FN"), values.T, strict=True)
     ]
     append(label, "default", 64, seeds, entries, asymmetric=False)
     print(label, values.mean(axis=0), flush=True)
+
+
+def missing_scores(n_views: int, share: float, seed: int, **params: Any) -> tuple[float, float]:
+    """MAP of one seed, HN and FN."""
+    data = fh.datasets.make_paired(n_samples=3000, n_train=1500, views=n_views, random_state=seed)
+    views = {name: np.array(data.views[name], dtype=float) for name in data.views}
+    rng = np.random.default_rng(seed)
+    gone = rng.random((len(data.train), n_views)) < share
+    gone[gone.all(axis=1), 0] = False  # every row keeps one view
+    train = {name: X[data.train] for name, X in views.items()}
+    for j, X in enumerate(train.values()):
+        X[gone[:, j]] = np.nan
+    model = fh.FuseHash(n_bits=64, missing="allow", random_state=seed, **params).fit(train)
+    new = np.setdiff1d(data.database, data.train)
+    relevant = (data.labels[data.query], data.labels[new])
+    queries = {name: model.encode(X[data.query], view=name) for name, X in views.items()}
+    hashed = {name: model.encode(X[new], view=name) for name, X in views.items()}
+    fused = model.encode_fused({name: X[new] for name, X in views.items()})
+    score = fh.evaluation.mean_average_precision
+    pairs = [(a, b) for a in views for b in views if a != b]
+    hn = np.mean([score(queries[a], hashed[b], relevant, ties="stable") for a, b in pairs])
+    fn = np.mean([score(queries[a], fused, relevant, ties="stable") for a in views])
+    return float(hn), float(fn)
 
 
 def table() -> None:
