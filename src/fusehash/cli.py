@@ -8,7 +8,20 @@ from typing import Annotated
 
 import typer
 
-from fusehash.commands import bench, data, dedupe, demo, encoders, evaluate, index, inspect, models, quantize, serve
+from fusehash.commands import (
+    bench,
+    data,
+    dedupe,
+    demo,
+    encoders,
+    evaluate,
+    index,
+    inspect,
+    models,
+    quantize,
+    search,
+    serve,
+)
 from fusehash.commands.terminal import FusehashGroup, complain
 
 app = typer.Typer(
@@ -44,7 +57,7 @@ app.command(epilog=evaluate.EXAMPLE)(evaluate.evaluate)
 app.command(epilog=inspect.EXAMPLE)(inspect.inspect)
 app.command(epilog=quantize.EXAMPLE)(quantize.quantize)
 app.add_typer(index.index_app, name="index")
-app.command(epilog=index.SEARCH_EXAMPLE)(index.search)
+app.command(epilog=search.EXAMPLE)(search.search)
 app.command(epilog=dedupe.EXAMPLE)(dedupe.dedupe)
 app.command(epilog=encoders.EXAMPLE)(encoders.encoders)
 app.command(epilog=serve.EXAMPLE)(serve.serve)

@@ -13,12 +13,13 @@ import typer
 from typer.testing import CliRunner, Result
 
 from fusehash.commands import index as commands
+from fusehash.commands import search as searching
 from fusehash.commands.terminal import FusehashGroup
 from fusehash.search import HammingIndex
 
 app = typer.Typer(cls=FusehashGroup)
 app.add_typer(commands.index_app, name="index")
-app.command(epilog=commands.SEARCH_EXAMPLE)(commands.search)
+app.command(epilog=searching.EXAMPLE)(searching.search)
 
 
 def call(*words: object) -> Result:
@@ -166,4 +167,4 @@ def test_help_shows_an_example(words: tuple[str, ...]) -> None:
 def test_help_names_every_engine() -> None:
     from fusehash.search.engines import NAMES
 
-    assert ", ".join(NAMES) == commands.ENGINES
+    assert ", ".join(NAMES) == searching.ENGINES

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fusehash.commands import inputs
-from fusehash.commands.index import Location, locate
+from fusehash.commands.locations import Location, locate
 from fusehash.commands.terminal import print_json, print_table, progress, say
 from fusehash.errors import DataError
 

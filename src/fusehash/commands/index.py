@@ -1,4 +1,4 @@
-"""`fusehash index` and `fusehash search`: collections, indexes and code files from the command line.
+"""`fusehash index`: collections and indexes of codes from the command line.
 
 Several commands work on both kinds of database. A folder is a collection, and commands/collection.py does the work. A
 file or the address of a server is an index of codes.
@@ -6,21 +6,18 @@ file or the address of a server is an index of codes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fusehash.commands import collection, inputs
-from fusehash.commands.terminal import FusehashGroup, print_json, print_table
+from fusehash.commands.locations import Location, kept_by, locate
+from fusehash.commands.terminal import FusehashGroup
 from fusehash.errors import DataError
 
 if TYPE_CHECKING:
-    from fusehash.search import HammingIndex
-
-ENGINES = "scan, numpy, multi-index, auto, torch, faiss-ivf, faiss-hnsw"
+    pass
 
 
 class IndexGroup(FusehashGroup):
@@ -44,68 +41,6 @@ index_app.command("update", epilog=collection.UPDATE_EXAMPLE)(collection.update)
 index_app.command("reindex", epilog=collection.REINDEX_EXAMPLE)(collection.reindex)
 index_app.command("switch", epilog=collection.SWITCH_EXAMPLE)(collection.switch)
 index_app.command("generations", epilog=collection.LIST_EXAMPLE)(collection.generations)
-
-SEARCH_EXAMPLE = """Example: fusehash search my.collection "kids playing football" -k 5
-
-By image: fusehash search my.collection --image query.jpg --json
-
-Together: fusehash search my.collection "at night -people" --image query.jpg --unlike 17
-
-Codes: fusehash search codes.db query-codes.npy -k 5 --json
-
-Two stages: fusehash search codes.db projections.npy --rescore vectors.npy --candidates 200"""
-
-
-@dataclass(frozen=True)
-class Location:
-    """Where a database is: a path, or the address of a server. `str` shows an address without its password."""
-
-    target: Path | str
-
-    @property
-    def is_server(self) -> bool:
-        return isinstance(self.target, str)
-
-    @property
-    def is_collection(self) -> bool:
-        """A folder holds a collection; a file or a server holds an index of codes."""
-        return isinstance(self.target, Path) and self.target.is_dir()
-
-    @property
-    def path(self) -> Path:
-        return Path(self.target)
-
-    def exists(self) -> bool:
-        """Whether there is a file, a folder, or an index on the server."""
-        from fusehash.search.servers.address import exists
-
-        return exists(self.target) if isinstance(self.target, str) else self.target.exists()
-
-    def check_creatable(self) -> None:
-        """Raise before the work begins if a new index cannot be created here."""
-        if not self.is_server:
-            inputs.check_folder(self.path, "An index")
-
-    def open(self, n_bits: int | None = None, **options: Any) -> HammingIndex:
-        """Open the index of codes."""
-        from fusehash.search import HammingIndex
-
-        return HammingIndex.open(self.target, n_bits, warm=False, **options)
-
-    def __str__(self) -> str:
-        from fusehash.search.servers.address import without_secrets
-
-        return without_secrets(self.target) if isinstance(self.target, str) else str(self.target)
-
-
-def locate(text: str) -> Location:
-    """Parse a path or the address of a server."""
-    from fusehash.search.servers.address import SCHEMES, is_address, is_other_address, scheme_of
-
-    if is_other_address(text):  # the rest of it may hold a password
-        raise typer.BadParameter(f"an address must begin with one of {', '.join(SCHEMES)}, not with {scheme_of(text)}")
-    return Location(text if is_address(text) else Path(text))
-
 
 IndexPath = Annotated[
     Location, typer.Argument(metavar="INDEX", help="The index file, or the address of a server.", parser=locate)
@@ -271,7 +206,7 @@ def export(
     _check_exists(path)
     with path.open() as index:
         count = export_codes(index, target, name, bit_order=bit_order)
-        kept = _kept(index) if holds_vectors(target, name) else {}
+        kept = kept_by(index) if holds_vectors(target, name) else {}
     facts = {"exported": count, "format": name, "bit_order": bit_order, "file": str(target)}
     collection.show_facts(facts | kept, as_json)
 
@@ -302,13 +237,7 @@ def import_(
     with path.open(n_bits, **options) as index:
         added = imported.add_to(index)
         facts = {"added": len(added), "count": len(index), "n_bits": index.n_bits}
-        collection.show_facts(facts | _kept(index), as_json)
-
-
-def _kept(index: HammingIndex) -> dict[str, Any]:
-    """What an index keeps next to its codes, if anything."""
-    vectors = {} if index.dim is None else {"vectors": f"{index.vector_kind}, {index.dim} numbers"}
-    return vectors | ({"factors": True} if index.has_factors else {})
+        collection.show_facts(facts | kept_by(index), as_json)
 
 
 def _check_exists(path: Location) -> None:
@@ -329,101 +258,3 @@ def stats(path: EitherPath, as_json: inputs.Json = False) -> None:
     """Show what an index or a collection holds, and its size. All codes are read and checked."""
     with collection.open_collection(path.path) if path.is_collection else path.open() as database:
         collection.show_facts(database.stats(), as_json)
-
-
-def search(
-    database: Annotated[
-        Location,
-        typer.Argument(
-            metavar="DATABASE",
-            help="A collection, an index (a file or the address of a server), or a .npy file of codes (ids are rows).",
-            parser=locate,
-        ),
-    ],
-    query: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[QUERY]",
-            help="For a collection: a text. For codes: a .npy file of query codes or of floats, one per bit.",
-        ),
-    ] = None,
-    k: Annotated[int, typer.Option("-k", "--k", help="Results per query.", min=1)] = 10,
-    image: collection.QueryImage = None,
-    like: collection.Like = None,
-    unlike: collection.Unlike = None,
-    label: collection.QueryLabel = None,
-    offset: collection.Offset = 0,
-    min_confidence: collection.MinConfidence = 0.0,
-    rerank: collection.Rerank = True,
-    radius: Annotated[float | None, typer.Option(help="Codes: all within this distance, instead of -k.")] = None,
-    allowed: Annotated[Path | None, typer.Option(help="Codes: a .npy file of the ids that may be found.")] = None,
-    rescore: Annotated[
-        Path | None, typer.Option(help="Codes: a .npy file of the vectors of the queries, to order candidates by.")
-    ] = None,
-    candidates: Annotated[
-        int | None, typer.Option(help="With --rescore: how many; default 10 k, at least 100.", min=1)
-    ] = None,
-    engine: Annotated[str | None, typer.Option(help=f"One of {ENGINES}.", show_default="scan")] = None,
-    threads: Annotated[int | None, typer.Option(help="Codes: threads; all cores by default.", min=1)] = None,
-    pictures: Annotated[bool, typer.Option("--pictures", help="Collections: draw the results, too.")] = False,
-    as_json: inputs.Json = False,
-) -> None:
-    """Find the items of a collection for a text, images, other items or all of them; or the nearest codes of codes.
-
-    A text may have "phrases", -exclusions, label:NAME, before:2020, after:2019-06 and OR.
-    """
-    if database.is_collection:
-        collection.refuse(radius=radius, allowed=allowed, threads=threads, rescore=rescore, candidates=candidates)
-        asked = {"text": query, "image": image, "like": like, "unlike": unlike, "label": label}
-        bounds = {"k": k, "offset": offset, "min_confidence": min_confidence, "rerank": rerank}
-        collection.search(database.path, as_json, engine, pictures=pictures, **asked, **bounds)
-        return
-    if not database.exists():
-        raise DataError(f"There is no collection, index or file of codes at {database}.")
-    refused = {"image": image, "like": like, "unlike": unlike, "label": label}
-    collection.refuse("a collection", **refused, offset=offset or None, pictures=pictures or None)
-    if query is None:
-        raise typer.BadParameter("give a .npy file of query codes.", param_hint="'QUERY'")
-    import numpy as np
-
-    with _database(database, engine or "scan", threads) as index:
-        if not Path(query).exists():
-            raise DataError(f"Codes are searched by a .npy file of query codes. There is no file {query!r}.")
-        codes, ids_allowed = inputs.load_npy(Path(query)), None if allowed is None else inputs.load_npy(allowed)
-        if radius is not None and (rescore or candidates):
-            raise DataError("--rescore and --candidates order the results of -k. Got --radius, too.")
-        if radius is None:
-            vectors = None if rescore is None else inputs.load_npy(rescore)
-            distances, ids = index.search(codes, k, allowed=ids_allowed, rescore=vectors, candidates=candidates)
-            offsets = np.arange(len(codes) + 1) * ids.shape[1]
-        else:
-            offsets, distances, ids = index.range_search(
-                codes, int(radius) if radius.is_integer() else radius, allowed=ids_allowed
-            )
-    _show_results(offsets, distances.ravel(), ids.ravel(), as_json)
-
-
-def _database(database: Location, engine: str, threads: int | None) -> HammingIndex:
-    from fusehash.bits import check_codes
-    from fusehash.search import HammingIndex
-
-    if database.is_server or database.path.suffix != ".npy":
-        return database.open(engine=engine, threads=threads)
-    codes = check_codes(inputs.load_npy(database.path), what=f"Codes in {database}")
-    index = HammingIndex(codes.shape[1] * 8, engine=engine, threads=threads)
-    index.add(codes)
-    return index
-
-
-def _show_results(offsets: Any, distances: Any, ids: Any, as_json: bool) -> None:
-    parts = [slice(start, stop) for start, stop in pairwise(offsets)]
-    results = [(ids[part].tolist(), distances[part].tolist()) for part in parts]
-    if as_json:
-        print_json([{"query": q, "ids": near, "distances": away} for q, (near, away) in enumerate(results)])
-        return
-    rows = [
-        (q, rank, id, distance)
-        for q, result in enumerate(results)
-        for rank, (id, distance) in enumerate(zip(*result, strict=True), start=1)
-    ]
-    print_table(("query", "rank", "id", "distance"), rows)

@@ -1,4 +1,4 @@
-"""`fusehash inspect`: what two files of embeddings are like, before anything is fitted."""
+"""`fusehash inspect`: what two files of embeddings are like, before anything is fitted; or what a folder or file is."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fusehash.commands import inputs
+from fusehash.commands import collection, inputs
+from fusehash.commands.contents import contents_of
 from fusehash.commands.terminal import print_json, print_table, progress, say
 
 if TYPE_CHECKING:
@@ -15,13 +16,18 @@ if TYPE_CHECKING:
 
 EXAMPLE = """Example: fusehash inspect image.npy text.npy --plot bits.svg
 
-Next: fusehash quantize image.npy text.npy --out codes"""
+Next: fusehash quantize image.npy text.npy --out codes
+
+What something is: fusehash inspect codes"""
 
 
 def inspect(
     files: Annotated[
         list[str],
-        typer.Argument(metavar="FILES...", help="Two files, FILE or NAME=FILE (.npy, .zarr, .parquet), of one width."),
+        typer.Argument(
+            metavar="FILES...",
+            help="Two files, FILE or NAME=FILE (.npy, .zarr, .parquet), of one width; or one folder or file.",
+        ),
     ],
     bits: Annotated[str, typer.Option("--bits", metavar="BITS", help="Lengths to try.")] = "64,128,256,512,1024",
     plot: Annotated[Path | None, typer.Option(help="Draw recall over bits (.svg, .png, .pdf).")] = None,
@@ -29,7 +35,17 @@ def inspect(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the rows that are looked at.")] = 0,
     as_json: inputs.Json = False,
 ) -> None:
-    """Look at embeddings of two views without fitting: gap of the means, spectrum, hubs, what bits would buy."""
+    """Look at embeddings of two views without fitting: gap of the means, spectrum, hubs, what bits would buy.
+
+    Of one path, say what it is: a collection, a retriever, a folder of quantize, an index, a model or a .npy file.
+    """
+    if len(files) == 1 and "=" not in files[0]:
+        collection.refuse("two files of embeddings", plot=plot, spectrum=spectrum)
+        contents = contents_of(Path(files[0]))
+        collection.show_facts(contents.facts, as_json)
+        if not as_json and contents.next:
+            say(f"Next: {contents.next}")
+        return
     from fusehash.parameters import MAX_BITS
 
     lengths = [int(text) for text in bits.split(",") if text.strip().isdecimal()]

@@ -68,6 +68,8 @@ ENCODE_EXAMPLE = """Example: fusehash encode wiki.safetensors wiki.npz --view te
 
 A plain matrix: fusehash encode wiki.safetensors pictures.npy --view image
 
+Queries: fusehash encode codes/model.safetensors queries.npy --view text --projections --out projections.npy
+
 Several: fusehash encode wiki.safetensors image=pictures.zarr text=words.parquet --fused"""
 
 
@@ -87,6 +89,10 @@ def encode(
     fused: Annotated[bool, typer.Option("--fused", help="Encode from all views together.")] = False,
     rows: Annotated[RowSet, typer.Option(help="Which rows of a dataset.")] = RowSet.all,
     out: Annotated[Path, typer.Option("--out", "-o", help="The .npy file to write.")] = Path("codes.npy"),
+    factors: Annotated[Path | None, typer.Option(help="Also write two numbers per code to this .npy file.")] = None,
+    projections: Annotated[
+        bool, typer.Option("--projections", help="Write one real number per bit instead of codes, for queries.")
+    ] = False,
     folder: inputs.Folder = None,
     split_seed: inputs.SplitSeed = 0,
     n_train: inputs.NTrain = None,
@@ -102,11 +108,16 @@ def encode(
         raise typer.BadParameter("one matrix is one view; name it with --view.", param_hint="'--fused'")
     if files is not None and rows is not RowSet.all:
         raise typer.BadParameter("files of views have no split; only 'all' works.", param_hint="'--rows'")
+    if factors is not None and (fused or projections):
+        raise typer.BadParameter("belongs to the codes of one view; give --view.", param_hint="'--factors'")
+    if projections and fused:
+        raise typer.BadParameter("are of one view; give --view.", param_hint="'--projections'")
     from fusehash import hashers, streams
-    from fusehash.streams.writers import check_npy_path, encode_rows
+    from fusehash.streams import writers
 
-    inputs.check_target(out)
-    check_npy_path(out)
+    for path in (out, *((factors,) if factors else ())):
+        inputs.check_target(path)
+        writers.check_npy_path(path)
     hasher = hashers.load(model)
     if files is None:
         dataset = inputs.load_data(data, folder, split_seed, n_train, stack_images)
@@ -117,17 +128,25 @@ def encode(
     else:
         views = {name: streams.open_view(path) for name, path in choose(files, view, "the files").items()}
     n_rows = next(iter(views.values())).shape[0]
+    [(name, matrix), *_] = views.items()
     with progress("encode") as report:
-        encode_rows(hasher, views, fused=fused, out=out, report=report)
+        if projections:
+            writers.project_rows(hasher, name, matrix, out=out, report=report)
+        elif factors is not None:
+            writers.encode_with_factors(hasher, name, matrix, out=out, factors=factors, report=report)
+        else:
+            writers.encode_rows(hasher, views, fused=fused, out=out, report=report)
     result = {
         "codes": str(out), "n": int(n_rows), "n_bits": int(hasher.n_bits), "view": view,
-        "fused": fused, "rows": rows.value, "model": str(model), "data": data[0] if len(data) == 1 else data,
+        "fused": fused, "projections": projections, "factors": None if factors is None else str(factors),
+        "rows": rows.value, "model": str(model), "data": data[0] if len(data) == 1 else data,
     }  # fmt: skip
     if as_json:
         print_json(result)
     else:
         source = "all views together" if view is None else f"view '{view}'"
-        say(f"Wrote {n_rows:,} codes of {hasher.n_bits} bits, from {source}, to {out}.")
+        what = f"rows of {hasher.n_bits} projections" if projections else f"codes of {hasher.n_bits} bits"
+        say(f"Wrote {n_rows:,} {what}, from {source}, to {out}{f', and factors to {factors}' if factors else ''}.")
 
 
 def choose(views: dict[str, Any], view: str | None, where: str) -> dict[Any, Any]:

@@ -101,7 +101,7 @@ def quantize(
         return
     _show(facts)
     name = model.view_names_[-1]
-    say(f"Next: fusehash encode {out / 'model.safetensors'} new.npy --view {name} --out new-codes.npy")
+    say(f"Next: fusehash search {out} new.npy --view {name}")
 
 
 def _check_rows(stored: dict[str, Any], *, need_directions: bool) -> None:
@@ -205,24 +205,14 @@ def _write(
 def _write_view(
     folder: Path, model: CrossModalHasher, name: str, matrix: Any, *, with_factors: bool, report: Progress
 ) -> None:
-    from fusehash.streams.writers import NpyWriter, encode_rows, paired_blocks
+    from fusehash.streams.writers import encode_rows, encode_with_factors
 
     if not with_factors:
         encode_rows(model, {name: matrix}, fused=False, out=folder / f"{name}.npy", report=report)
         return
-    import numpy as np
-
     (folder / "factors").mkdir(exist_ok=True)
-    n_rows, n_bytes = int(matrix.shape[0]), model.n_bits // 8
-    with (
-        NpyWriter(folder / f"{name}.npy", n_rows, n_bytes, np.uint8) as codes,
-        NpyWriter(folder / "factors" / f"{name}.npy", n_rows, 2, np.float32) as factors,
-    ):
-        for block in paired_blocks({name: matrix}, report=report):
-            for file, part in zip(
-                (codes, factors), model.encode(block[name], view=name, with_factors=True), strict=True
-            ):
-                file.write(part)
+    files = {"out": folder / f"{name}.npy", "factors": folder / "factors" / f"{name}.npy"}
+    encode_with_factors(model, name, matrix, **files, report=report)
 
 
 def _show(facts: dict[str, Any]) -> None:
@@ -235,7 +225,10 @@ def _show(facts: dict[str, Any]) -> None:
     )
     if facts["scores"]:
         print_table(*_table(facts["scores"]))
-        say(f"Measured on {facts['n_held_out']:,} pairs that were not learned from.")
+        say(
+            f"Measured on {facts['n_held_out']:,} pairs that were not learned from. "
+            "They were searched among themselves: among more items, fewer are found."
+        )
     else:
         say("Not measured: no pairs were held out; see --held-out.")
     written = ", ".join(("model.safetensors", *(f"{name}.npy" for name in facts["views"])))

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from fusehash.commands.locations import check_collection
 from fusehash.commands.terminal import complain
 from fusehash.console import printable
 from fusehash.errors import DataError
@@ -46,6 +47,8 @@ def serve(
     if token_file is not None and not writable:
         raise typer.BadParameter("needs --writable.", param_hint="'--token-file'")
     token = _token(token_file) if writable else None
+    if path.is_dir():
+        check_collection(path)
     with Collection.open(path) as collection:
         names = (*server.hosts_of(host), *(allow_host or ()))
         is_local = server.is_local(host)

@@ -62,7 +62,7 @@ def is_real(queries: Any) -> bool:
 
 def check_projections(queries: ArrayLike, n_bits: int) -> Projections:
     """Projections from an (n, n_bits) matrix of real numbers; DataError unless they are finite and not all zero."""
-    return quantized(check_real(queries, n_bits, "Query projections"))
+    return quantized(check_real(queries, n_bits, "Queries of floats, as `project` of a model returns them,"))
 
 
 def check_real(matrix: ArrayLike, width: int, what: str) -> NDArray[np.float64]:

@@ -74,6 +74,8 @@ def _open_file(path: Path) -> BinaryIO:
 
 def read_npy_header(file: BinaryIO, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Shape, order (by columns or not) and dtype of a `.npy` file that is large enough for them."""
+    if not os.fstat(file.fileno()).st_size:
+        raise DataError(f"The file {name} must be an intact .npy file. It is empty.")
     try:
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0

@@ -129,6 +129,28 @@ def encode_rows(
     return np.concatenate(list(parts)) if out is None else write_codes(parts, n_rows, n_bytes, out)
 
 
+def encode_with_factors(
+    hasher: Hasher, name: str, matrix: Any, *, out: Path, factors: Path, report: Progress | None = None
+) -> None:
+    """Write the codes of one view to one `.npy` file and the two numbers of each code to another."""
+    n_rows = int(matrix.shape[0])
+    with (
+        NpyWriter(out, n_rows, bits.n_bytes(hasher.n_bits), np.uint8) as codes,
+        NpyWriter(factors, n_rows, 2, np.float32) as pairs,
+    ):
+        for block in paired_blocks({name: matrix}, report=report):
+            parts = hasher.encode(block[name], view=name, with_factors=True)
+            for file, part in zip((codes, pairs), parts, strict=True):
+                file.write(host(part))
+
+
+def project_rows(hasher: Hasher, name: str, matrix: Any, *, out: Path, report: Progress | None = None) -> None:
+    """Write the projections of one view, one real number per bit, to a `.npy` file."""
+    with NpyWriter(out, int(matrix.shape[0]), hasher.n_bits, np.float64) as file:
+        for block in paired_blocks({name: matrix}, report=report):
+            file.write(host(hasher.project(block[name], view=name)))
+
+
 def paired_blocks(
     views: Mapping[str, Any], *, allow_missing: bool = False, report: Progress | None = None
 ) -> Iterator[dict[str, Any]]:
