@@ -111,8 +111,10 @@ def _use_matrix(matrix: Any, rng: Random) -> None:
 def use_codes(path: Path, rng: Random) -> None:
     from fusehash import HammingIndex
     from fusehash.bits import check_codes
+    from fusehash.commands.contents import contents_of
     from fusehash.commands.inputs import load_npy
 
+    contents_of(path)
     codes, ids = check_codes(load_npy(path)), load_npy(path.with_name("ids.npy"))
     index = HammingIndex(codes.shape[1] * 8, engine="numpy")
     index.add(codes, ids)
@@ -201,7 +203,9 @@ def use_index(path: Path, rng: Random) -> None:
 @uses("retriever")
 def use_retriever(path: Path, rng: Random) -> None:
     from fusehash import Retriever
+    from fusehash.commands.contents import contents_of
 
+    contents_of(path)
     with Retriever.open(path, engine="numpy", timeout=1.0) as retriever:
         retriever.search(np.ones((1, 6), np.float32), k=2, view="text", candidates=5)
         if writes(rng):

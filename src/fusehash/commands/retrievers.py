@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Question:
+class VectorQuery:
     """What is searched for: a text or a .npy file, or pictures; and its view, if the user says so."""
 
     query: str | None
@@ -27,7 +27,7 @@ class Question:
 
 
 def search_retriever(
-    folder: Path, question: Question, k: int, candidates: int | None, allowed: Any, **options: Any
+    folder: Path, question: VectorQuery, k: int, candidates: int | None, allowed: Any, **options: Any
 ) -> tuple[Any, Any]:
     """Ids and scores; options as in `Retriever.open`."""
     from fusehash.retriever import Retriever
@@ -38,7 +38,7 @@ def search_retriever(
 
 
 def search_codes(
-    folder: Path, question: Question, k: int, items: str | None, allowed: Any, **options: Any
+    folder: Path, question: VectorQuery, k: int, items: str | None, allowed: Any, **options: Any
 ) -> tuple[Any, Any]:
     """Rows of the file of codes as ids, and scores; options as in `HammingIndex`."""
     from fusehash.bits import check_codes
@@ -60,7 +60,7 @@ def search_codes(
 
 
 def _rows(
-    question: Question, folder: Path, model: CrossModalHasher, encoders: Mapping[str, Encoder]
+    question: VectorQuery, folder: Path, model: CrossModalHasher, encoders: Mapping[str, Encoder]
 ) -> tuple[Any, str]:
     """Rows of a view, or what its encoder takes, and the name of the view."""
     if (question.query is None) == (not question.images):

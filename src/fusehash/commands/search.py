@@ -10,7 +10,7 @@ import typer
 
 from fusehash.commands import collection, inputs
 from fusehash.commands.locations import FolderKind, Location, kind_of, locate
-from fusehash.commands.retrievers import Question, search_codes, search_retriever
+from fusehash.commands.retrievers import VectorQuery, search_codes, search_retriever
 from fusehash.commands.terminal import print_json, print_table, say
 from fusehash.errors import DataError
 
@@ -102,7 +102,7 @@ def search(
     options: dict[str, Any] = {"engine": engine or "scan", "threads": threads}
     if kind is not None:
         collection.refuse(radius=radius, rescore=rescore)
-        question = Question(query, list(image or ()), view)
+        question = VectorQuery(query, list(image or ()), view)
         if kind is FolderKind.retriever:
             collection.refuse("a folder of quantize", items=items)
             ids, scores = search_retriever(database.path, question, k, candidates, chosen, **options)
