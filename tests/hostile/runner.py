@@ -167,7 +167,8 @@ class Worker:
         faults.clear()
         _forget_peak()
         resident, started = _status("VmRSS"), time.process_time()
-        signal.setitimer(signal.ITIMER_PROF, verdict.CPU_SECONDS)
+        if self.limited:  # not while everything is compiled
+            signal.setitimer(signal.ITIMER_PROF, verdict.CPU_SECONDS)
         self.auditor.active = True
         try:
             surface.use(kind, self.case / corpus.KINDS[kind].main, rng)
