@@ -15,7 +15,7 @@ BEGIN, END = "<!-- tree: written by tests/house.py -->\n", "<!-- end of tree -->
 
 # One line per folder; the package itself comes last.
 ORDER: list[str] = """
-version errors trust forks extras files
+version errors trust forks extras files.values files.atomic files.tensors files
 sqlite.kinds sqlite.held sqlite.checks sqlite.database sqlite.creation sqlite.writers sqlite.crossing sqlite
 parameters console
 numerics numerics.arrays numerics.compiled numerics.memory numerics.parallel numerics.linalg numerics.sparse
@@ -69,7 +69,9 @@ dedupe.perceptual dedupe.pictures dedupe.removal dedupe.page dedupe
 retriever
 plots.drawing plots.codes plots.rankings plots.results plots.embeddings plots
 experiments experiments.methods experiments.store experiments.spec experiments.embeddings experiments.metrics
-experiments.examples experiments.significance experiments.tables experiments.figures experiments.report
+experiments.examples experiments.significance
+experiments.tables.printed experiments.tables.layout experiments.tables.terminal experiments.tables.csv
+experiments.tables.latex experiments.tables experiments.figures experiments.report
 experiments.workers experiments.runner experiments.scoring experiments.leaderboard
 integrations integrations.sklearn integrations.dataframes integrations.duckdb integrations.datasets
 integrations.rows integrations.vector_codes integrations.documents integrations.langchain
@@ -77,7 +79,7 @@ integrations.llama_index integrations.haystack
 collection.dates collection.items
 collection.store.settings collection.store.state collection.store.rows collection.store.thumbnails
 collection.store.codes collection.store.kept collection.store.tables collection.store
-collection.encoding collection.bridge collection.training
+collection.features collection.encoding collection.bridge collection.training
 collection.catalogue
 collection.queries collection.queries.language collection.queries.words collection.queries.filters
 collection.queries.neighbors collection.queries.calibration collection.changes collection.generations
@@ -95,6 +97,7 @@ cli fusehash
 
 # What each folder is for; a module says so itself, in the first line of its docstring.
 FOLDERS = {
+    "files": "safetensors files and atomic writes",
     "sqlite": "the only home of SQLite: files opened with care, every failure one sentence",
     "numerics": "arrays, linear algebra, anchors and rotations; knows nothing about views or methods",
     "numerics/simplex": "projection onto the simplex and Algorithm 1, on a CPU and on a GPU",
@@ -123,6 +126,7 @@ FOLDERS = {
     "plots": "pictures of codes, rankings and results",
     "integrations": "adapters: LangChain, LlamaIndex, Haystack, datasets, data frames, DuckDB, scikit-learn",
     "experiments": "specifications, stored runs, reports",
+    "experiments/tables": "tables of means and spreads next to printed values",
     "collection": "a folder with pictures, texts, codes and models",
     "collection/store": "the files of a collection, every row with a checksum",
     "collection/queries": "what a search by words asks for, and what its scores mean",

@@ -51,8 +51,8 @@ def test_files_that_share_a_prefix_are_a_folder():
     ("pattern", "homes"),
     [
         (r"packbits|unpackbits|bitorder", {"bits"}),
-        (r"^\s*(import|from) safetensors", {"files"}),
-        (r'mkstemp|NamedTemporaryFile|\.draft"', {"files"}),
+        (r"^\s*(import|from) safetensors", {"files.tensors"}),
+        (r'mkstemp|NamedTemporaryFile|\.draft"', {"files.atomic"}),
         (r"^\s*(import|from) sqlite3", {"sqlite.kinds", "sqlite.database", "sqlite.creation"}),
         (r"raise MissingPackageError", {"extras"}),
     ],

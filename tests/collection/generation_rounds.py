@@ -19,7 +19,8 @@ import numpy as np
 from crash_rounds import Call, Content, told_before_kill
 
 from fusehash.collection import Collection, NewItem, generations, store, training
-from fusehash.collection.encoding import FeatureCache, load_encoder
+from fusehash.collection.encoding import load_encoder
+from fusehash.collection.features import FeatureCache
 from fusehash.collection.training import files_of
 from fusehash.errors import DataError
 

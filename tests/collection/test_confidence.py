@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fusehash.collection import Collection
 from fusehash.collection import bridge as bridges
-from fusehash.collection.encoding import FeatureCache
+from fusehash.collection.features import FeatureCache
 from fusehash.collection.queries.calibration import Calibration, asked_words, has_word, queries_from, shipped
 from fusehash.collection.queries.neighbors import NEIGHBORS, SHARPNESS, Neighbors
 from fusehash.collection.queries.words import Words

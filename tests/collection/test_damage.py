@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from fusehash.collection import Collection, CollectionError, CorruptCollectionError, NewItem
-from fusehash.collection.encoding import FEATURES, FeatureCache
+from fusehash.collection.features import FEATURES, FeatureCache
 from fusehash.errors import FusehashError
 from hostile.scale import cases
 

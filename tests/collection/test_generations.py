@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from fusehash.collection import Collection, CollectionError, CorruptCollectionError, NewItem, training
-from fusehash.collection.encoding import FeatureCache, load_encoder
+from fusehash.collection.encoding import load_encoder
+from fusehash.collection.features import FeatureCache
 from fusehash.collection.training import held_out_model, quality_of
 from fusehash.errors import DataError, FusehashError, ParameterError
 from hostile.scale import cases

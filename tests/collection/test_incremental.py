@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fusehash.collection import Collection, NewItem, encoding, read_folder
-from fusehash.collection.encoding import _packed, _unpacked
+from fusehash.collection.features import _packed, _unpacked
 from fusehash.errors import DataError
 
 LONG_AGO = 1_700_000_000

@@ -21,7 +21,7 @@ from typing import Any
 sys.path[0] = str(Path(__file__).resolve().parents[1])  # as pytest does
 
 MODULES = [
-    "fusehash.trust", "fusehash.files", "fusehash.datasets.arrays", "fusehash.datasets.folders",
+    "fusehash.trust", "fusehash.files.tensors", "fusehash.datasets.arrays", "fusehash.datasets.folders",
     "fusehash.experiments.spec", "fusehash.streams.npy", "fusehash.collection.store.state", "fusehash.sqlite.checks",
     "fusehash.sqlite.database", "fusehash.search.servers.address", "fusehash.encoders.base", "fusehash.hashers.base",
     "fusehash.experiments.store",

@@ -28,7 +28,7 @@ OPENING = {
     "commands.index": "index", "commands.inputs": "codes", "commands.locations": "retriever",
     "commands.retrievers": "retriever", "commands.search": "codes", "commands.terminal": "image", "datasets.arrays": "mat5", "datasets.folders": "photos",
     "encoders.onnx": "onnx", "encoders.reading": "image", "experiments.spec": "spec", "experiments.store": "results",
-    "files": "model", "integrations.datasets": "index", "retriever": "retriever",
+    "files.atomic": "model", "files.tensors": "model", "integrations.datasets": "index", "retriever": "retriever",
     "search.exchange.milvus": "exchange_json", "search.exchange.numpy": "exchange_numpy",
     "search.exchange.pgvector": "exchange_sql", "search.exchange.rows": "exchange_json", "search.file": "index",
     "search.index": "index", "sqlite.creation": "index", "sqlite.database": "index", "sqlite.writers": "collection",
@@ -38,7 +38,7 @@ OPENING = {
 # Modules that open only what fusehash or its packages brought along, what the user typed, or what they wrote before.
 TRUSTED = {
     "app.routes.pages", "app.server", "commands.demo", "commands.serve", "datasets.emoji", "dedupe.removal", "encoders",
-    "encoders.downloads", "experiments.tables", "integrations.duckdb",
+    "encoders.downloads", "experiments.tables.printed", "integrations.duckdb",
     "numerics.compiled", "numerics.memory", "search.servers.address", "search.servers.milvus",
     "search.servers.postgres", "streams.writers",
 }  # fmt: skip

@@ -19,7 +19,8 @@ import pytest
 
 from fusehash import hashers, trust
 from fusehash.collection import Collection, CollectionError, CorruptCollectionError, NewItem, store
-from fusehash.collection.encoding import FeatureCache, load_encoder
+from fusehash.collection.encoding import load_encoder
+from fusehash.collection.features import FeatureCache
 from fusehash.collection.store import rows, settings
 from fusehash.errors import FusehashError
 

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 import fusehash as fh
-from fusehash import files
 from fusehash.collection import Collection, CorruptCollectionError, NewItem
-from fusehash.collection.encoding import FeatureCache
+from fusehash.collection.features import FeatureCache
 from fusehash.errors import CorruptIndexError, DataError
 from fusehash.experiments.spec import parse_spec
 from fusehash.experiments.store import ResultStore
+from fusehash.files import atomic
 from fusehash.search import file as index_file
 from fusehash.search.file import IndexFileError
 
@@ -106,9 +106,9 @@ def test_a_file_that_was_replaced_is_not_said_to_be_unchanged(tmp_path: Path, mo
     def fails(path: Path) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(files, "sync_folder", fails)
+    monkeypatch.setattr(atomic, "sync_folder", fails)
     with pytest.raises(DataError, match="was written, but may not survive"):
-        files.write_atomically(tmp_path / "x", lambda file: file.write(b"new"))
+        atomic.write_atomically(tmp_path / "x", lambda file: file.write(b"new"))
     assert (tmp_path / "x").read_bytes() == b"new"
 
 

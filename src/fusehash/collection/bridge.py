@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fusehash.collection.encoding import Encoders, Floats32
+from fusehash.collection.encoding import Encoders
+from fusehash.collection.features import Floats32
 from fusehash.errors import DataError
 from fusehash.files import FileFormat
 

@@ -16,7 +16,8 @@ from fusehash import extras
 from fusehash.collection import bridge as bridges
 from fusehash.collection import store, training
 from fusehash.collection.bridge import Bridge
-from fusehash.collection.encoding import FIT_IMAGES, Encoders, FeatureCache, FittedEncoder, ItemEncoder, load_encoder
+from fusehash.collection.encoding import FIT_IMAGES, Encoders, FittedEncoder, ItemEncoder, load_encoder
+from fusehash.collection.features import FeatureCache
 from fusehash.collection.items import CollectionError, Entry, Report, UnreadableError
 from fusehash.collection.queries import calibration
 from fusehash.collection.store import VIEWS, CollectionSettings, CollectionState

@@ -15,8 +15,6 @@ from fusehash.collection import bridge as bridges
 from fusehash.collection.bridge import Bridge
 from fusehash.collection.encoding import (
     Encoders,
-    FeatureCache,
-    Floats32,
     Views,
     check_file,
     encoder_file,
@@ -24,6 +22,7 @@ from fusehash.collection.encoding import (
     fingerprint,
     order_of,
 )
+from fusehash.collection.features import FeatureCache, Floats32
 from fusehash.collection.items import Entry
 from fusehash.collection.store import VIEWS, CollectionSettings, CollectionState
 from fusehash.errors import DataError, FusehashError

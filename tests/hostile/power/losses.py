@@ -23,7 +23,8 @@ from disk import Disk, Survival
 from programs import PROGRAMS, Program
 from recorder import Call, obstacle, record
 
-from fusehash import files, sqlite
+from fusehash import sqlite
+from fusehash.files import atomic
 from fusehash.search import file
 from fusehash.sqlite import creation
 
@@ -38,7 +39,7 @@ def damage(fault: str) -> None:
             if isinstance(kind, sqlite.FileKind):
                 setattr(file, name, replace(kind, settings=("synchronous=OFF",)))
     elif fault == "no sync of folders":
-        files.sync_folder = creation.sync_folder = lambda path: None
+        atomic.sync_folder = creation.sync_folder = lambda path: None
     elif fault == "no sync of files":
         os.fsync = lambda handle: None
     elif fault:

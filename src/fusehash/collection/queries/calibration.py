@@ -39,7 +39,8 @@ from fusehash import bits
 from fusehash.bits import Codes
 from fusehash.collection import bridge as bridges
 from fusehash.collection import training
-from fusehash.collection.encoding import Encoders, Floats32, order_of
+from fusehash.collection.encoding import Encoders, order_of
+from fusehash.collection.features import Floats32
 from fusehash.collection.queries.neighbors import Neighbors
 from fusehash.collection.queries.words import STOP_WORDS, Words, spelled, words_in
 from fusehash.errors import FusehashError

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fusehash.collection.encoding import Floats32
+from fusehash.collection.features import Floats32
 from fusehash.search.rows import Ids
 from fusehash.views import Floats
 

@@ -2,7 +2,7 @@
 
     collection.json      the settings that the collection was created with; never changes
     items.db             its items, their codes, and which model and encoders made these codes
-    features.db          cache of features, see encoding.py
+    features.db          cache of features, see features.py
     model-*, image-*, text-*, bridge-*    the models, encoders and bridges that items.db names
     writer.lock, builder.lock   held by the one writer and by the one builder of a generation
 

@@ -1,90 +1,32 @@
-"""Tables of means and spreads next to the printed values, for the terminal, as CSV and as LaTeX.
-
-A table has the layout of the paper: tasks (directions) x methods x bits. Times are tables of the same kind. The numbers
-that the paper prints (Tables 1 to 7) are data in the folder `published`.
-"""
+"""Which number goes into which cell: tasks (directions) x methods x bits, with printed values and leaders."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 
 from fusehash.datasets.loading import benchmark_of
-from fusehash.errors import ParameterError
-from fusehash.evaluation import METRICS, PROTOCOLS, Score
+from fusehash.evaluation import METRICS, Score
 from fusehash.experiments import significance
 from fusehash.experiments.methods import kind_of_method
 from fusehash.experiments.metrics import Direction, Results
 from fusehash.experiments.significance import Mark
-from fusehash.experiments.spec import OTHER_TABLES, PAPER_TABLES, Series, Spec
+from fusehash.experiments.spec import Series, Spec
+from fusehash.experiments.tables.printed import published
 from fusehash.hashers.catalogue import OURS
 from fusehash.views import Floats
-
-if TYPE_CHECKING:
-    from rich.table import Table as RichTable
 
 MethodKind: TypeAlias = Literal["ours", "method", "supervised", "control"]
 Seconds: TypeAlias = Callable[[Series, int, str], Floats]  # of a series, bits and view; one per seed
 Values: TypeAlias = Mapping[int, Iterable[float]]  # bits -> values per seed
 Printed: TypeAlias = Mapping[str, Mapping[int, float]]  # method -> bits -> number in the paper
-PUBLISHED = Path(__file__).parent / "published"
 NONE = "–"
 # Protocols whose numbers can be held against printed ones.
 COMPARABLE = ("U", "H")
-CSV_COLUMNS = (
-    "dataset", "data_hash", "stand_in", "label", "method", "params", "group", "x", "protocol", "direction", "bits",
-    "metric", "ties", "mean", "std", "values", "seeds", "printed", "mark", "fit_seconds", "encode_seconds", "n_query",
-    "n_database",
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class PublishedRow:
-    """One method on one data set ("" as direction: training times).
-
-    bold : the bits at which it is printed in bold
-    source : "paper", or "2nd" if those who print it have copied it from another paper
-    """
-
-    dataset: str
-    direction: str
-    method: str
-    values: dict[int, float]
-    bold: tuple[int, ...] = ()
-    source: Literal["paper", "2nd"] = "paper"
-
-
-@dataclass(frozen=True)
-class PublishedTable:
-    """A printed table. quantity : "MAP", "training seconds" or "testing seconds"."""
-
-    title: str
-    quantity: str
-    bits: tuple[int, ...]
-    rows: tuple[PublishedRow, ...]
-
-
-@cache
-def published(table: int | str) -> PublishedTable:
-    """Table 1 to 7 of the paper, or the table of another paper by name."""
-    if table not in (*PAPER_TABLES, *OTHER_TABLES):
-        raise ParameterError("published", "table", f"a number from 1 to 7, or {', '.join(OTHER_TABLES)}", table)
-    file = f"table{table}.json" if table in PAPER_TABLES else f"{table}.json"
-    content = json.loads((PUBLISHED / file).read_text(encoding="utf-8"))
-    bits, rows = content["bits"], []
-    for entry in content["rows"]:
-        values = dict(zip(bits, entry.pop("values"), strict=True))
-        rows.append(PublishedRow(values=values, bold=tuple(entry.pop("bold")), **entry))
-    return PublishedTable(content["title"], content["quantity"], tuple(bits), tuple(rows))
 
 
 @dataclass(frozen=True)
@@ -274,157 +216,3 @@ def second_hand(results: Results) -> tuple[str, ...]:
     dataset = benchmark_of(results.requested.name)
     rows = () if table is None else table.rows
     return tuple(dict.fromkeys(row.method for row in rows if (row.dataset, row.source) == (dataset, "2nd")))
-
-
-def rich_table(table: Table) -> RichTable:
-    """The table for the terminal: mean ± spread, the printed value in brackets; bold and underlined as on the page."""
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    title = Text(table.title)  # the name of a data set may look like markup
-    out = RichTable(title=title, title_justify="left", title_style="bold", header_style="bold", pad_edge=False)
-    out.add_column("method", no_wrap=True)
-    for b in table.bits:
-        out.add_column(f"{b} bits", justify="right", no_wrap=True)
-    for block in table.blocks:
-        if block.direction:
-            out.add_row(Text(block.direction, style="bold"))
-        for row in block.rows:
-            name = Text(row.label, style="dim" if row.kind == "control" or row.series is None else "")
-            out.add_row(name, *(_rich_cell(table, cell) for cell in row.cells))
-        out.add_section()
-    return out
-
-
-def _rich_cell(table: Table, cell: Cell) -> Any:
-    from rich.text import Text
-
-    text = Text(table.text(cell.mean), style={"best": "bold", "shared": "underline", "": ""}[cell.mark])
-    if math.isfinite(cell.std) and table.marked:
-        text.append(f" ±{_short(f'{cell.std:.3f}')}", style="not bold not underline dim")
-    if cell.partial:
-        text.append(f" {len(cell.values)}/{cell.n_seeds}", style="not bold not underline yellow")
-    if cell.printed is not None:
-        text.append(f" ({_short(table.text(cell.printed))})", style="not bold not underline dim")
-    return text
-
-
-def _short(number: str) -> str:
-    """Without the zero before the point, so that four columns fit a page."""
-    return number[1:] if number.startswith("0.") else number
-
-
-def csv_text(all_results: Sequence[Results]) -> str:
-    """One tidy row per data set, line, protocol, direction and bits; sweeps included."""
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, CSV_COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    for results in all_results:
-        for protocol in results.spec.protocols:
-            for lines in (None, *results.spec.sweeps.values()):
-                writer.writerows(_csv_rows(results, map_table(results, protocol, lines)))
-    return buffer.getvalue()
-
-
-def _csv_rows(results: Results, table: Table) -> Iterable[dict[str, Any]]:
-    for direction, block in zip(results.directions, table.blocks, strict=True):
-        for row in block.rows:
-            for b, cell in zip(table.bits, row.cells, strict=True):
-                entry = {
-                    "dataset": results.name,
-                    "data_hash": "" if results.dataset is None else results.dataset.fingerprint,
-                    "stand_in": int(results.stand_in),
-                    "label": row.label,
-                    "protocol": table.protocol,
-                    "direction": "->".join(direction),
-                    "bits": b,
-                    "metric": table.what,
-                    "ties": results.spec.ties,
-                    "mean": _csv_number(cell.mean),
-                    "std": _csv_number(cell.std),
-                    "values": " ".join(f"{value:.6f}" for value in cell.values),
-                    "printed": "" if cell.printed is None else f"{cell.printed:g}",
-                    "mark": cell.mark,
-                }
-                if row.series is not None:
-                    entry |= _csv_run(results, row.series, b, table.protocol, direction)
-                yield entry
-
-
-def _csv_run(results: Results, series: Series, bits: int, protocol: str, direction: Direction) -> dict[str, Any]:
-    """The columns that only a row with runs of its own has; the writer leaves the others empty."""
-    entry: dict[str, Any] = {
-        "method": series.method,
-        "params": json.dumps(series.params, sort_keys=True),
-        "group": series.group,
-        "x": "" if series.x is None else f"{series.x:g}",
-        "fit_seconds": _csv_number(Cell(tuple(results.fit_seconds(series, bits))).mean),
-        "encode_seconds": _csv_number(Cell(tuple(results.encode_seconds(series, bits, direction[0]))).mean),
-    }
-    score = results.score(series, bits, protocol, direction)
-    if score is not None:
-        seeds = " ".join(map(str, score.seeds))
-        entry |= {"seeds": seeds, "n_query": len(score.query_rows), "n_database": score.n_database}
-    return entry
-
-
-def _csv_number(value: float) -> str:
-    return f"{value:.6g}" if math.isfinite(value) else ""
-
-
-LATEX_HEAD = r"""% Made by fusehash. Needs \usepackage{multirow} and \usepackage{xcolor}.
-\providecommand{\printed}[1]{\,{\tiny\color{gray}#1}}
-"""
-
-
-def latex_text(tables: Sequence[Table]) -> str:
-    """Every table in the layout of the paper: tasks x methods x bits, horizontal lines, the printed value in gray."""
-    return LATEX_HEAD + "\n".join(_latex_table(table) for table in tables)
-
-
-def latex_escape(text: str) -> str:
-    """Plain text as LaTeX prints it."""
-    signs = {
-        "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "$": r"\$",
-        "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "→": r"$\rightarrow$", "–": "--", "±": r"$\pm$",
-        "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
-    }  # fmt: skip
-    return "".join(signs.get(sign, sign) for sign in text)
-
-
-def _latex_table(table: Table) -> str:
-    n, tasks = len(table.bits), any(block.direction for block in table.blocks)
-    first = r"\multirow{2}{*}{Tasks} & " if tasks else ""
-    lead = 2 if tasks else 1
-    caption = f"{table.title}." + (f" {PROTOCOLS[table.protocol].sentence}." if table.protocol else "")
-    if table.has_printed:
-        caption += " In gray: the printed value."
-    if table.marked:
-        caption += f" {significance.SENTENCE}"
-    lines = [
-        r"\begin{table}[htb]",
-        r"  \centering",
-        r"  \footnotesize",
-        f"  \\caption{{{latex_escape(caption)}}}",
-        f"  \\begin{{tabular}}{{{'l' * lead}{'c' * n}}}",
-        r"    \hline",
-        f"    {first}\\multirow{{2}}{{*}}{{Methods}} & \\multicolumn{{{n}}}{{c}}{{{latex_escape(table.dataset)}}}"
-        f" \\\\ \\cline{{{lead + 1}-{lead + n}}}",
-        f"    {'& ' if tasks else ''}& " + " & ".join(f"{b} bits" for b in table.bits) + r" \\",
-        r"    \hline",
-    ]
-    for block in table.blocks:
-        for i, row in enumerate(block.rows):
-            task = f"\\multirow{{{len(block.rows)}}}{{*}}{{{latex_escape(block.direction)}}}" if i == 0 else ""
-            columns = [latex_escape(row.label), *(_latex_cell(table, cell) for cell in row.cells)]
-            lines.append(f"    {' & '.join([task, *columns] if tasks else columns)} \\\\")
-        lines.append(r"    \hline")
-    return "\n".join([*lines, r"  \end{tabular}", r"\end{table}", ""])
-
-
-def _latex_cell(table: Table, cell: Cell) -> str:
-    text = latex_escape(table.text(cell.mean))
-    text = {"best": rf"\textbf{{{text}}}", "shared": rf"\underline{{{text}}}", "": text}[cell.mark]
-    if cell.partial:
-        text += f"$^{{{len(cell.values)}/{cell.n_seeds}}}$"
-    return text + (f"\\printed{{{table.text(cell.printed)}}}" if cell.printed is not None else "")
