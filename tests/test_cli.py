@@ -20,6 +20,7 @@ from fusehash.cli import app
 from fusehash.console import Pace
 from fusehash.datasets import load, make_paired
 from fusehash.streams import NpyWriter
+from refusals import wrong
 
 Run = Callable[..., Result]
 COMMANDS = ("demo", "fit", "encode", "evaluate")
@@ -46,15 +47,6 @@ def model(data: Path) -> Path:
     dataset = load(data)
     hashers.make("regression", n_bits=16, random_state=0).fit(dataset.views.rows(dataset.train)).save(path)
     return path
-
-
-def wrong(result: Result, sentence: str) -> None:
-    """The input was wrong: exit 1, one line on stderr, nothing on stdout, no traceback."""
-    assert result.exit_code == 1
-    assert result.stdout == ""
-    assert result.stderr.startswith("fusehash: ")
-    assert result.stderr.count("\n") == 1
-    assert sentence in result.stderr
 
 
 # ---- the whole

@@ -12,8 +12,9 @@ import pytest
 from safetensors.numpy import save_file
 
 import fusehash
-from fusehash import datasets, files
+from fusehash import datasets
 from fusehash.errors import DataError, ModelFileError
+from fusehash.files import atomic
 from fusehash.hashers.base import MODEL_FILE
 from sealing import parts, seal
 
@@ -262,15 +263,15 @@ class FullDisk:
 
 
 def full_disk_at_write(monkeypatch):
-    real = files.create_draft
-    monkeypatch.setattr(files, "create_draft", lambda path: FullDisk(real(path)))
+    real = atomic.create_draft
+    monkeypatch.setattr(atomic, "create_draft", lambda path: FullDisk(real(path)))
 
 
 def full_disk_at_flush(monkeypatch):
     def fail(descriptor):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(files.os, "fsync", fail)
+    monkeypatch.setattr(atomic.os, "fsync", fail)
 
 
 def no_permission_at_rename(monkeypatch):
@@ -284,7 +285,7 @@ def interrupt_at_flush(monkeypatch):
     def fail(descriptor):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(files.os, "fsync", fail)
+    monkeypatch.setattr(atomic.os, "fsync", fail)
 
 
 @pytest.mark.base_class

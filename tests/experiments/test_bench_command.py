@@ -16,6 +16,7 @@ from fusehash import hashers
 from fusehash.cli import app
 from fusehash.datasets import make_paired
 from fusehash.experiments.store import ResultStore
+from refusals import wrong
 
 Run = Callable[..., Result]
 
@@ -36,14 +37,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     failing = "{method: agsfh, params: {n_anchors: 9999}}"
     (path / "failing.yaml").write_text(f"{good}methods: [random, {failing}]\n")
     return path
-
-
-def wrong(result: Result, sentence: str) -> None:
-    assert result.exit_code == 1
-    assert result.stdout == ""
-    assert result.stderr.startswith("fusehash: ")
-    assert result.stderr.count("\n") == 1
-    assert sentence in result.stderr
 
 
 @pytest.mark.parametrize("command", ["run", "report", "methods"])

@@ -22,9 +22,9 @@ sys.path[0] = str(Path(__file__).resolve().parents[1])  # as pytest does
 
 MODULES = [
     "fusehash.trust", "fusehash.files.tensors", "fusehash.datasets.arrays", "fusehash.datasets.folders",
-    "fusehash.experiments.spec", "fusehash.streams.npy", "fusehash.collection.store.state", "fusehash.sqlite.checks",
-    "fusehash.sqlite.database", "fusehash.search.servers.address", "fusehash.encoders.base", "fusehash.hashers.base",
-    "fusehash.experiments.store",
+    "fusehash.experiments.spec.reading", "fusehash.streams.npy", "fusehash.collection.store.state",
+    "fusehash.sqlite.checks", "fusehash.sqlite.database", "fusehash.search.servers.address", "fusehash.encoders.base",
+    "fusehash.hashers.base", "fusehash.experiments.store",
 ]  # fmt: skip
 # kind -> files of its samples that become seeds
 TARGETS = ("npy", "npz", "mat5", "model", "encoder", "results", "spec", "photos", "collection", "address", "codes")

@@ -1,28 +1,11 @@
-"""What to run, as a YAML file: data set, methods, bits, seeds, protocols; checked before anything runs.
-
-title: One line
-notes: What a reader should know.                     (optional, as everything below that has a default)
-dataset: wiki                                         or {name: ..., options: {...}, stand_in: {...}}, or a list
-methods: [fsh, {label: mine, method: agsfh, params: {max_iter: 40}, printed: AGSFH, bits: [64]}, my_package:MyHasher]
-sweep: {method: agsfh, bits: [32], over: {lambda: [1, 10], n_anchors: [100, 300]}}
-bits: [16, 32, 64, 128]
-seeds: 5                                              0 to 4, or a list
-protocols: [U, H, HN, FN]
-k: 50                                                 or all, or a list of both: a table for each
-ties: stable                                          default: expected
-sections: [map, times]                                parts of the report
-paper: 1                                              the printed table to compare with, or its name (ucch)
-embeddings: {k: 10, candidates: 100, queries: 2000, learn: 0.5}     for joint embeddings, see embeddings.py
-"""
+"""Specifications from YAML files, those that ship with fusehash among them; every key and value is checked."""
 
 from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from difflib import get_close_matches
-from itertools import groupby
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +14,14 @@ from fusehash.datasets import load, make_paired
 from fusehash.errors import DataError
 from fusehash.evaluation import PROTOCOLS
 from fusehash.evaluation.ranking import TIES
-from fusehash.experiments.methods import NOT_SETTINGS, check_method, label_of, made_elsewhere, title_of
-from fusehash.experiments.store import DatasetRecord, ResultStore, RunSettings, canonical_json
+from fusehash.experiments.methods import NOT_SETTINGS, check_method, label_of, title_of
+from fusehash.experiments.spec.plan import DatasetSpec, EmbeddingOptions, Series, Spec, check_among
+from fusehash.experiments.store import canonical_json
 from fusehash.extras import require
 from fusehash.parameters import MAX_BITS, Rule, between, integer, multiple_of, optional
 
 MAX_SEEDS = 10_000
-SHIPPED = Path(__file__).parent / "specs"
+SHIPPED = Path(__file__).parents[1] / "specs"
 PAPER_TABLES = (1, 2, 3, 4, 5, 6, 7)
 OTHER_TABLES = ("ucch", "dcmh", "djsrh")  # printed in other papers
 SECTIONS = ("map", "topn", "pr", "convergence", "sensitivity", "times", "ablation", "examples")
@@ -62,166 +46,6 @@ SYMBOLS = {
         "P": "n_anchors",
     }
 }
-
-
-@dataclass(frozen=True)
-class DatasetSpec:
-    """A data set: the name and options of `datasets.load`.
-
-    stand_in : arguments of `datasets.make_paired` for generated data of the same shape, used only with --stand-in
-    """
-
-    name: str
-    options: dict[str, Any]
-    stand_in: dict[str, Any] | None = None
-
-
-@dataclass(frozen=True)
-class Series:
-    """One line of a table, or one point of a sweep.
-
-    label : its name in tables
-    method, params : the method by name, and settings that are not the defaults
-    group, x : in a sweep, the setting as the file names it ("lambda") and its value; else "" and None
-    printed : the row of the printed table to compare it with; "" for none
-    bits : only these code lengths; () for those of the specification
-    """
-
-    label: str
-    method: str
-    params: dict[str, Any]
-    group: str = ""
-    x: float | None = None
-    printed: str = ""
-    bits: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class EmbeddingOptions:
-    """How codes of embeddings are compared.
-
-    k, candidates : length of a ranking, and how many items are rescored
-    queries : how many rows are asked; None for all
-    learn : share of the pairs to learn from; the others are searched
-    """
-
-    k: int = 10
-    candidates: int = 100
-    queries: int | None = 2000
-    learn: float = 0.5
-
-
-@dataclass(frozen=True)
-class Spec:
-    """A checked specification; see the top of this file.
-
-    runs : the lines of its tables, then the points of its sweeps
-    """
-
-    name: str
-    title: str
-    notes: str
-    datasets: tuple[DatasetSpec, ...]
-    runs: tuple[Series, ...]
-    bits: tuple[int, ...]
-    seeds: tuple[int, ...]
-    protocols: tuple[str, ...]
-    k: int | None
-    ties: str
-    sections: tuple[str, ...]
-    paper: int | str | None
-    more_k: tuple[int | None, ...] = ()
-    embeddings: EmbeddingOptions | None = None
-    options: tuple[str, ...] = ()  # of the command line that changed it, as words: what repeats it needs them too
-
-    def each_k(self) -> list[Spec]:
-        """The same specification once for every k; what does not depend on k is with the first."""
-        more = tuple(section for section in self.sections if section in ("map", "ablation"))
-        return [replace(self, more_k=()), *(replace(self, k=k, more_k=(), sections=more) for k in self.more_k)]
-
-    @property
-    def chosen(self) -> bool:
-        """Whether some methods were chosen, so that others have no place in its tables."""
-        return "--only" in self.options
-
-    @property
-    def lines(self) -> tuple[Series, ...]:
-        """The lines of tables: everything but the points of sweeps."""
-        return tuple(series for series in self.runs if not series.group)
-
-    @property
-    def sweeps(self) -> dict[str, list[Series]]:
-        """The points of every sweep, by the setting that it changes."""
-        points = (series for series in self.runs if series.group)
-        return {group: list(series) for group, series in groupby(points, key=lambda series: series.group)}
-
-    def bits_of(self, series: Series) -> tuple[int, ...]:
-        """The code lengths that a series runs with."""
-        return series.bits or self.bits
-
-    def points(self) -> list[tuple[Series, int, int]]:
-        """Every (series, bits, seed)."""
-        return [(series, b, seed) for series in self.runs for b in self.bits_of(series) for seed in self.seeds]
-
-    def narrowed(
-        self,
-        only: Sequence[str] = (),
-        bits: Sequence[int] = (),
-        n_seeds: int | None = None,
-        n_epochs: int | None = None,
-    ) -> Spec:
-        """The same with some methods (by name or label), some bits, the first seeds, other epochs of deep methods."""
-        chosen = {name.lower() for name in only}
-        _check_only(only, self)
-        _among("--bits", bits, sorted({b for series in self.runs for b in self.bits_of(series)}), self.name)
-        if n_seeds is not None and not 1 <= n_seeds <= len(self.seeds):
-            raise DataError(f"{self.name} has {len(self.seeds)} seeds. Got {n_seeds} instead.")
-        runs = [series for series in self.runs if not chosen or {series.label.lower(), series.method} & chosen]
-        if bits:
-            runs = [replace(series, bits=tuple(b for b in self.bits_of(series) if b in bits)) for series in runs]
-            runs = [series for series in runs if series.bits]
-        if not runs:
-            raise DataError(f"Nothing of {self.name} is left with these methods and bits.")
-        if n_epochs is not None:
-            runs = _with_epochs(runs, n_epochs, self.name)
-        left = tuple(b for b in self.bits if not bits or b in bits) or tuple(sorted({b for r in runs for b in r.bits}))
-        words = [word for name in only for word in ("--only", name)]
-        words += ["--bits", ",".join(map(str, bits))] if bits else []
-        words += ["--seeds", str(n_seeds)] if n_seeds is not None else []
-        words += ["--epochs", str(n_epochs)] if n_epochs is not None else []
-        words = [*self.options, *words]
-        return replace(self, runs=tuple(runs), bits=left, seeds=self.seeds[:n_seeds], options=tuple(words))
-
-    def with_codes(self, labels: Sequence[str], store: ResultStore) -> Spec:
-        """The same with lines for codes that were made elsewhere, which `bench score` has stored."""
-        runs, words = list(self.runs), list(self.options)
-        for label in labels:
-            names = (made_elsewhere(label), made_elsewhere(label, supervised=True))
-            there = [name for name in names if any(_holds(store, name, dataset, self) for dataset in self.datasets)]
-            if not there:
-                problem = f"No codes of {self.name} are stored under the label {label!r} in '{store.folder}'"
-                raise DataError(f"{problem}; bench score stores them.")
-            runs += [Series(label, name, {}) for name in there]
-            words += ["--add", label]
-        return replace(self, runs=tuple(runs), options=tuple(words))
-
-
-@dataclass(frozen=True)
-class Planned:
-    """One run of a specification."""
-
-    series: Series
-    settings: RunSettings
-
-
-def planned(spec: Spec, dataset: DatasetRecord) -> list[Planned]:
-    """Every run that the specification asks for on one of its data sets; several can have the same key."""
-    stages = dataset.rows.stages(spec.protocols)
-    return [
-        Planned(series, RunSettings(dataset.fingerprint, series.method, series.params, n_bits, seed, stage))
-        for series, n_bits, seed in spec.points()
-        for stage in stages
-    ]
 
 
 def shipped() -> list[str]:
@@ -271,7 +95,7 @@ def parse_spec(content: Any, name: str, *, allow: Sequence[str] = ()) -> Spec:
         paper = _number(paper, "paper", integer(1, max(PAPER_TABLES), why=f", or {', '.join(OTHER_TABLES)}"), name)
     if not isinstance(seeds, list):
         seeds = list(range(_number(seeds, "seeds", integer(1, MAX_SEEDS, why=", or a list of seeds"), name)))
-    _among("ties", [ties], TIES, name)
+    check_among("ties", [ties], TIES, name)
     return Spec(
         name=name,
         title=_line(entries["title"], "title", name),
@@ -381,7 +205,7 @@ def _number(value: Any, what: str, rule: Rule, name: str) -> int:
 
 
 def _names(values: Any, what: str, allowed: Sequence[str], name: str) -> tuple[str, ...]:
-    _among(what, _list(values, what, name), allowed, name)
+    check_among(what, _list(values, what, name), allowed, name)
     return tuple(dict.fromkeys(values))
 
 
@@ -407,42 +231,3 @@ def _list(values: Any, what: str, name: str) -> list[Any]:
     if not isinstance(values, list) or not values:
         raise DataError(f"'{what}' of {name} must be a list that is not empty. Got {values!r} instead.")
     return values
-
-
-def _check_only(only: Sequence[str], spec: Spec) -> None:
-    """Raise unless every name is a label or a method of a specification."""
-    labels = list(dict.fromkeys(series.label for series in spec.runs))
-    known = {name.lower(): name for series in spec.runs for name in (series.method, series.label)}
-    for name in only:
-        if name.lower() not in known:
-            near = [known[match] for match in get_close_matches(name.lower(), known, cutoff=0.5)]
-            quoted = "; ".join(map(repr, near or labels[:8]))
-            rest = f"; and {len(labels) - 8} more" if not near and len(labels) > 8 else ""
-            hint = "Did you mean" if near else "It has"
-            problem = f"--only must name a method or a label of {spec.name}. Got {name!r} instead."
-            raise DataError(f"{problem} {hint}: {quoted}{rest}{'?' if near else '.'}")
-
-
-def _with_epochs(runs: list[Series], n_epochs: int, name: str) -> list[Series]:
-    """The same series, the deep methods among them with other epochs."""
-    deep = {series.method for series in runs if not label_of(series.method) and hashers.info(series.method).is_deep}
-    if not deep:
-        raise DataError(f"No method of {name} learns in epochs, which only deep methods do.")
-    epochs = {"epochs": n_epochs}
-    return [replace(run, params={**run.params, **epochs}) if run.method in deep else run for run in runs]
-
-
-def _holds(store: ResultStore, method: str, dataset: DatasetSpec, spec: Spec) -> bool:
-    """Whether a store has codes of a method that were made elsewhere for a data set of a specification."""
-    record = store.find_dataset(dataset.name, dataset.options)
-    if record is None:
-        return False
-    bits = sorted({b for series in spec.runs for b in spec.bits_of(series)})
-    entries = planned(replace(spec, runs=(Series(method, method, {}, bits=tuple(bits)),)), record)
-    return any(store.get(entry.settings) is not None for entry in entries)
-
-
-def _among(what: str, values: Iterable[Any], allowed: Sequence[Any], name: str) -> None:
-    for value in values:
-        if value not in allowed:
-            raise DataError(f"'{what}' of {name} must be among {', '.join(map(str, allowed))}. Got {value!r} instead.")
