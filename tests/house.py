@@ -68,7 +68,8 @@ search
 dedupe.perceptual dedupe.pictures dedupe.removal dedupe.page dedupe
 retriever
 plots.drawing plots.codes plots.rankings plots.results plots.embeddings plots
-experiments experiments.methods experiments.store experiments.spec.plan experiments.spec.reading experiments.spec
+experiments experiments.methods experiments.store.settings experiments.store.records experiments.store.formats
+experiments.store.results experiments.store experiments.spec.plan experiments.spec.reading experiments.spec
 experiments.embeddings experiments.metrics
 experiments.examples experiments.significance
 experiments.tables.printed experiments.tables.layout experiments.tables.terminal experiments.tables.csv
@@ -128,6 +129,7 @@ FOLDERS = {
     "integrations": "adapters: LangChain, LlamaIndex, Haystack, datasets, data frames, DuckDB, scikit-learn",
     "experiments": "specifications, stored runs, reports",
     "experiments/spec": "what to run, as a YAML file",
+    "experiments/store": "raw results on disk, one file per run, found by their settings",
     "experiments/tables": "tables of means and spreads next to printed values",
     "collection": "a folder with pictures, texts, codes and models",
     "collection/store": "the files of a collection, every row with a checksum",

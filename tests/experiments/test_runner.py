@@ -146,7 +146,7 @@ def test_supervised_methods_learn_from_the_labels(folder, monkeypatch):
 
 
 def test_methods_without_randomness_train_once(folder, monkeypatch):
-    from fusehash.experiments import store as module
+    from fusehash.experiments.store import settings as module
 
     monkeypatch.setattr(module, "settings_of", lambda method: ({}, False))
     record = describe(Source(DatasetSpec("small.npz", {}), folder, stand_in=False))

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from fusehash.errors import DataError, FusehashWarning
-from fusehash.experiments import store as module
 from fusehash.experiments.store import DatasetRecord, ResultStore, RunRecord, RunSettings, now, searched, versions
+from fusehash.experiments.store import settings as module
 
 PRINT = "ab" * 32
 SETTINGS = RunSettings(PRINT, "regression", {}, 16, 0, "train")

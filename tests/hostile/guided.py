@@ -24,7 +24,7 @@ MODULES = [
     "fusehash.trust", "fusehash.files.tensors", "fusehash.datasets.arrays", "fusehash.datasets.folders",
     "fusehash.experiments.spec.reading", "fusehash.streams.npy", "fusehash.collection.store.state",
     "fusehash.sqlite.checks", "fusehash.sqlite.database", "fusehash.search.servers.address", "fusehash.encoders.base",
-    "fusehash.hashers.base", "fusehash.experiments.store",
+    "fusehash.hashers.base", "fusehash.experiments.store.formats",
 ]  # fmt: skip
 # kind -> files of its samples that become seeds
 TARGETS = ("npy", "npz", "mat5", "model", "encoder", "results", "spec", "photos", "collection", "address", "codes")

@@ -20,19 +20,19 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the limits and 
 KEPT = sorted(shrinking.FOUND.glob("*.json"))
 # Modules that open something, and the kinds of hostile files that reach them.
 OPENING = {
-    "app.cache": "image", "collection.changes": "collection", "collection.reading": "collection",
-    "collection.dates": "image", "collection.encoding": "collection", "collection.items": "photos",
-    "collection.likeness": "image", "collection.originals": "collection",
-    "collection.store.rows": "collection", "collection.store.state": "collection",
-    "commands.collection": "collection", "commands.contents": "retriever", "commands.dedupe": "index",
-    "commands.index": "index", "commands.inputs": "codes", "commands.locations": "retriever",
-    "commands.retrievers": "retriever", "commands.search": "codes", "commands.terminal": "image", "datasets.arrays": "mat5", "datasets.folders": "photos",
-    "encoders.onnx": "onnx", "encoders.reading": "image", "experiments.spec": "spec", "experiments.store": "results",
+    "app.cache": "image", "collection.changes": "collection", "collection.dates": "image",
+    "collection.encoding": "collection", "collection.items": "photos", "collection.likeness": "image",
+    "collection.originals": "collection", "collection.reading": "collection", "collection.store.rows": "collection",
+    "collection.store.state": "collection", "commands.collection": "collection", "commands.contents": "retriever",
+    "commands.dedupe": "index", "commands.index": "index", "commands.inputs": "codes",
+    "commands.locations": "retriever", "commands.retrievers": "retriever", "commands.search": "codes",
+    "commands.terminal": "image", "datasets.arrays": "mat5", "datasets.folders": "photos", "encoders.onnx": "onnx",
+    "encoders.reading": "image", "experiments.spec.reading": "spec", "experiments.store.formats": "results",
     "files.atomic": "model", "files.tensors": "model", "integrations.datasets": "index", "retriever": "retriever",
     "search.exchange.milvus": "exchange_json", "search.exchange.numpy": "exchange_numpy",
     "search.exchange.pgvector": "exchange_sql", "search.exchange.rows": "exchange_json", "search.file": "index",
     "search.index": "index", "sqlite.creation": "index", "sqlite.database": "index", "sqlite.writers": "collection",
-    "streams.npy": "npy", "streams.hdf5": "hdf5", "streams.parquet": "parquet", "streams.zarr": "zarr",
+    "streams.hdf5": "hdf5", "streams.npy": "npy", "streams.parquet": "parquet", "streams.zarr": "zarr",
     "streams.zarr.storage": "zarr", "trust": "npy",
 }  # fmt: skip
 # Modules that open only what fusehash or its packages brought along, what the user typed, or what they wrote before.
