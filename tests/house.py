@@ -30,7 +30,7 @@ encoders.sentence encoders.onnx encoders.weights encoders.graph encoders.package
 datasets.base datasets.matlab datasets.arrays datasets.folders datasets.splits datasets.photos datasets.emoji
 datasets.synthetic datasets.loading datasets.verification datasets
 evaluation.tie_kernels evaluation.kernels evaluation.ranking evaluation.relevance evaluation.curves
-evaluation.map_rules evaluation.metrics evaluation.result evaluation.protocols evaluation.embeddings
+evaluation.map_rules evaluation.metrics evaluation.result evaluation.protocols evaluation.runs evaluation.embeddings
 evaluation.inspection evaluation
 hashers.encoding hashers.base hashers.linear hashers.kernel hashers.canonical hashers.controls hashers.catalogue
 hashers.quantizers hashers.quantizers.joint hashers.quantizers.sign hashers.quantizers.centered_sign
@@ -85,7 +85,8 @@ collection.features collection.encoding collection.bridge collection.training
 collection.catalogue
 collection.queries collection.queries.language collection.queries.words collection.queries.filters
 collection.queries.neighbors collection.queries.calibration collection.changes collection.generations
-collection.originals collection.likeness collection.overview collection.searching collection.answering
+collection.originals collection.likeness collection.overview collection.searching
+collection.question collection.answering
 collection.opened collection.reading collection.collection collection
 app.errors app.guard app.connections app.pools app.cache app.records
 app.routes.common app.routes.searching app.routes.items app.routes.overviews app.routes.writing app.routes.pages

@@ -11,7 +11,7 @@ _locks: WeakSet[Any] = WeakSet()
 
 
 def new_lock() -> Any:
-    """A reentrant lock that no fork leaves locked for ever."""
+    """A reentrant lock that no fork leaves locked forever."""
     lock = threading.RLock()
     _locks.add(lock)
     return lock

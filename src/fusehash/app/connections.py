@@ -48,7 +48,7 @@ class Connections:
                 del self._by_address[connection.address]
 
     async def sweep(self) -> None:
-        """Close, for ever, what has used up its time."""
+        """Close, forever, what has used up its time."""
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             for connection in [*self._all()]:

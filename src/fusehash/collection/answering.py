@@ -8,10 +8,8 @@ of excluded words, for the pictures that have no caption to exclude them by.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,11 +17,12 @@ import numpy as np
 from fusehash import bits
 from fusehash.bits import Codes
 from fusehash.collection.catalogue import Catalogue
-from fusehash.collection.items import Entry, Hit, Hits, UnreadableError
+from fusehash.collection.items import Hit, Hits
 from fusehash.collection.queries import calibration
-from fusehash.collection.queries.filters import Filters, allowed_by, both
+from fusehash.collection.queries.filters import allowed_by, both
 from fusehash.collection.queries.language import Clause, parse
 from fusehash.collection.queries.words import Ints, Words
+from fusehash.collection.question import NO_HASH, Question, content_of, pack_pictures, unit, unpack_pictures
 from fusehash.collection.searching import WORDS_WEIGHT, Snapshot
 from fusehash.collection.store import CollectionState
 from fusehash.datasets.folders import content_hash
@@ -35,39 +34,7 @@ from fusehash.views import Floats
 UNLIKE_WEIGHT = 0.5
 COMPOSED_WORDS_WEIGHT = 1.0  # of the words of a text if the query has other parts too
 FIRST_ROUND, GROWTH = 200, 4  # results that are ranked together, so that later pages do not change earlier ones
-MAX_PARTS = 16  # images, and items to be like or unlike
-_TOKEN = struct.Struct("<BQ16s")  # version, generation, hash of the image; then the vector in half precision
-_NO_HASH = bytes(16)
-
-
-@dataclass(frozen=True)
-class Question:
-    """A search, as `Collection.search` takes it."""
-
-    text: str | None = None
-    images: tuple[Any, ...] = ()
-    like: tuple[int, ...] = ()
-    unlike: tuple[int, ...] = ()
-    code: bytes | None = None
-    picture: bytes | None = None
-    filters: Filters = field(default_factory=Filters)
-    k: int = 20
-    offset: int = 0
-    rerank: bool = True
-    min_confidence: float = 0.0
-    generation: int | None = None
-
-    def check(self) -> None:
-        """Raise unless there is something to search for."""
-        parts = (self.text, self.code, self.picture)
-        if all(part is None for part in parts) and not (self.images or self.like or self.unlike):
-            raise DataError("A search needs a text, an image, an item or a code. Got none.")
-        if self.code is not None and (self.text is not None or self.images or self.like or self.unlike):
-            raise DataError("A code is a whole query. Got a text, an image or an item too.")
-        if len(self.images) > MAX_PARTS or len(self.like) + len(self.unlike) > MAX_PARTS:
-            raise DataError(f"A search takes at most {MAX_PARTS} images and {MAX_PARTS} items.")
-        if self.text is not None and not (isinstance(self.text, str) and self.text.strip()):
-            raise DataError("A text to search for must have at least one word. Got none.")
+FIRST_ROUND, GROWTH = 200, 4  # results that are ranked together, so that later pages do not change earlier ones
 
 
 @dataclass(frozen=True)
@@ -210,7 +177,7 @@ class _Side:
         if not more and not question.unlike:
             return None  # exclusions alone leave a list
         zero = np.zeros(shared.snapshot.state.n_bits)
-        return sum(map(_unit, more), zero) - UNLIKE_WEIGHT * sum(map(_unit, less), zero)
+        return sum(map(unit, more), zero) - UNLIKE_WEIGHT * sum(map(unit, less), zero)
 
     def _excluded(self) -> Iterator[Floats]:
         snapshot = self.shared.snapshot
@@ -300,65 +267,37 @@ class _Pictures:
     """The images of a query as vectors."""
 
     vectors: tuple[Floats, ...] = ()
-    content: bytes = _NO_HASH  # the hash of the only image
+    content: bytes = NO_HASH  # the hash of the only image
     same: tuple[int, ...] = ()  # ids of the items with this image
     are_projected: bool = False  # whether a vector is more than the signs of a code
 
     @classmethod
     def of(cls, shared: _Shared) -> _Pictures:
-        question, vectors, content, same = shared.question, [], _NO_HASH, list[int]()
+        question, vectors, content, same = shared.question, [], NO_HASH, list[int]()
         are_projected = False
         if question.picture is not None:
-            hashed, vector, generation = _unpacked(question.picture, shared.snapshot.state.n_bits)
-            content, same = hashed or _NO_HASH, shared.with_image(hashed)
+            hashed, vector, generation = unpack_pictures(question.picture, shared.snapshot.state.n_bits)
+            content, same = hashed or NO_HASH, shared.with_image(hashed)
             if not same and generation != (current := shared.snapshot.state.generation):
                 raise DataError(f"The picture is of generation {generation}; generation {current} is current.")
             vectors.append(shared.signs(same[0]) if same else vector)
             are_projected = not same
         for image in question.images:
-            data = _content_of(image)
+            data = content_of(image)
             hashed = None if data is None else content_hash(data)
             ids = shared.with_image(hashed)
             vectors.append(
                 shared.signs(ids[0]) if ids else shared.snapshot.project("image", image if data is None else data)
             )
             are_projected = are_projected or not ids
-            content, same = hashed or _NO_HASH, ids
+            content, same = hashed or NO_HASH, ids
         if len(vectors) != 1:
-            content, same, are_projected = _NO_HASH, [], bool(vectors)
+            content, same, are_projected = NO_HASH, [], bool(vectors)
         return cls(tuple(vectors), content, tuple(same), are_projected)
 
     def token(self, snapshot: Snapshot) -> bytes:
         """What stands for these images in a later search."""
-        if not self.vectors:
-            return b""
-        vector = sum(map(_unit, self.vectors), np.zeros(snapshot.state.n_bits))
-        vector = vector / max(float(np.abs(vector).max()), 1e-300)
-        vector = np.where(np.abs(vector) < 1e-4, np.copysign(1e-4, vector), vector)  # half precision keeps the sign
-        return _TOKEN.pack(1, snapshot.state.generation, self.content) + vector.astype("<f2").tobytes()
-
-
-def _unpacked(token: bytes, n_bits: int) -> tuple[bytes | None, Floats, int]:
-    """The hash, the vector and the generation of a token."""
-    if not isinstance(token, bytes) or len(token) != _TOKEN.size + 2 * n_bits or token[0] != 1:
-        raise DataError("A picture must be what `Hits.picture` of this collection holds. Got something else.")
-    _, generation, content = _TOKEN.unpack_from(token)
-    vector = np.frombuffer(token, "<f2", offset=_TOKEN.size).astype(np.float64)
-    if not np.isfinite(vector).all():
-        raise DataError("A picture must be made of finite numbers. Got others.")
-    return (None if content == _NO_HASH else content), vector, generation
-
-
-def _content_of(image: Any) -> bytes | None:
-    """The content of an image file; None for an image in memory, and if it cannot be read."""
-    if isinstance(image, bytes | bytearray):
-        return bytes(image)
-    if isinstance(image, str | Path):
-        try:
-            return Entry("", path=Path(image)).read()
-        except UnreadableError:
-            return None
-    return None
+        return pack_pictures(self.vectors, self.content, snapshot.state.generation, snapshot.state.n_bits)
 
 
 def _merged(sides: list[_Side], question: Question) -> Ranked:
@@ -379,10 +318,6 @@ def _signs_of(code: Any, n_bits: int) -> Floats:
     if not isinstance(code, bytes | bytearray) or len(code) != n_bits // 8:
         raise DataError(f"A code of this collection must be {n_bits // 8} bytes. Got {code!r} instead.")
     return bits.unpack(np.frombuffer(bytes(code), np.uint8)[None], n_bits)[0].astype(np.float64)
-
-
-def _unit(vector: Floats) -> Floats:
-    return vector / max(float(np.linalg.norm(vector)), 1e-300)
 
 
 def _union(parts: list[Ids]) -> Ids:

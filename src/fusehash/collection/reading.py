@@ -13,7 +13,7 @@ import numpy as np
 
 from fusehash import bits
 from fusehash.collection import overview, store
-from fusehash.collection.answering import Question, answer
+from fusehash.collection.answering import answer
 from fusehash.collection.catalogue import Catalogue
 from fusehash.collection.generations import Generation
 from fusehash.collection.items import CollectionError, Entry, Hits, Item, Saved
@@ -21,6 +21,7 @@ from fusehash.collection.likeness import Looks
 from fusehash.collection.opened import OpenCollection
 from fusehash.collection.originals import Original, Originals
 from fusehash.collection.queries.filters import Filters, ordered
+from fusehash.collection.question import Question
 from fusehash.collection.store import CollectionState
 from fusehash.collection.training import files_of
 from fusehash.errors import DataError

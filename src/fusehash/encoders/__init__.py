@@ -110,8 +110,8 @@ def parse(text: str, modality: str) -> tuple[str, dict[str, Any]]:
     if name == AUTO:
         name = default(modality)
     elif name.lower().endswith(".onnx"):
-        beside = {"tokenizer": str(Path(name).with_name("tokenizer.json"))} if modality == "text" else {}
-        name, params = "onnx", {"path": name, **beside, **params}
+        tokenizer = {"tokenizer": str(Path(name).with_name("tokenizer.json"))} if modality == "text" else {}
+        name, params = "onnx", {"path": name, **tokenizer, **params}
     return name, params
 
 

@@ -27,9 +27,10 @@ from fusehash.evaluation.metrics import (
     pair_auc,
     pair_recall,
 )
-from fusehash.evaluation.protocols import PROTOCOLS, evaluate
+from fusehash.evaluation.protocols import PROTOCOLS
 from fusehash.evaluation.relevance import Relevance
 from fusehash.evaluation.result import EvaluationResult, Score
+from fusehash.evaluation.runs import evaluate
 
 __all__ = [
     "MAP_RULES",

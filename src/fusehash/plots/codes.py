@@ -28,7 +28,7 @@ from fusehash.views import Floats
 
 MAX_POINTS = 2000  # of one view in the picture of the shared space
 MAP_SIZE = (330.0, 300.0)
-BOUND = 0.8  # beyond this mean a bit tells nothing apart; `FuseHash.fit` warns
+BOUND = 0.8  # beyond this mean a bit hardly separates anything; `FuseHash.fit` warns
 
 
 def code_balance(codes: ArrayLike | Mapping[str, ArrayLike], n_bits: int | None = None) -> Plot:

@@ -23,7 +23,7 @@ def _before_fork() -> None:
     locks = [opening, *(database.lock for database in databases)]
     deadline = time.monotonic() + _FORK_SECONDS
     first = opening
-    while True:  # who waits for one lock holds no other, so that nobody waits for ever
+    while True:  # who waits for one lock holds no other, so that nobody waits forever
         held = [first] if first.acquire(timeout=max(0.0, deadline - time.monotonic())) else []
         held += [lock for lock in locks if lock is not first and lock.acquire(blocking=False)]
         if len(held) == len(locks) or time.monotonic() >= deadline:

@@ -142,7 +142,7 @@ class Database:
     def leave_to_parent(self) -> None:
         """Neither use nor close a connection that was in use when this process was forked."""
         self._file.inherited.append(self._connection)
-        self._file.users += 1  # for ever
+        self._file.users += 1  # forever
         self._connection = None
 
     def close(self) -> None:

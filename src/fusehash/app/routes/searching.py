@@ -14,7 +14,7 @@ from fusehash.app.cache import check_image
 from fusehash.app.errors import ApiError
 from fusehash.app.routes.common import DEFAULT_RESULTS, Context, answers, filters, links_to
 from fusehash.collection import Filters, Hits
-from fusehash.collection.answering import MAX_PARTS
+from fusehash.collection.question import MAX_PARTS
 from fusehash.errors import DataError
 
 

@@ -21,7 +21,7 @@ PURITY_WEIGHT = 0.1
 # Two words are forms of one if they share at least so many letters from the start, and so large a part of all letters.
 FORM_LETTERS, FORM_SHARE, FORM_WEIGHT = 3, 0.7, 0.8
 MAX_MATCHED = 30  # words of a caption that are highlighted
-# Words that a caption need not have: a query is not told that no caption contains them.
+# Words that a caption need not have: no note says that no caption contains them.
 STOP_WORDS = frozenset(
     """a an and are as at be by for from has have he her his i in into is it its me my no not of on one or our she some
     that the their them there these they this those to two was we were what where which who with without you your

@@ -142,7 +142,7 @@ def _exchange(database: Connection, state: CollectionState, ids: Iterable[int], 
 
 
 def columns_of_file(entry: Entry) -> dict[str, object]:
-    """The columns of an item that say where its image file is and what else it told, for `amend`."""
+    """The columns of an item that say where its image file is and what was read from it, for `amend`."""
     values = {"path": _path(entry), "size": entry.size, "mtime": entry.mtime, "built": int(entry.built)}
     return {**values, "taken": entry.taken}
 
