@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import fusehash as fh
-from fusehash.errors import DataError, ParameterError
+from fusehash.errors import DataError, FusehashWarning, ParameterError
 from fusehash.retriever import RetrieverError
 
 DATA = fh.datasets.make_paired(n_samples=200, views={"image": 12, "text": 12}, random_state=0)
@@ -153,3 +154,15 @@ def test_wrong_folders(model: fh.hashers.base.CrossModalHasher, tmp_path: Path) 
     (path / "codes.db").unlink()
     with pytest.raises(RetrieverError, match=r"codes\.db"):
         fh.Retriever.open(path)
+
+
+def test_items_that_an_encoder_knows_nothing_of_are_named(tmp_path: Path) -> None:
+    texts = ["a red hat", "a blue coat", "a green shoe", "a red shoe"]
+    encoder = fh.encoders.make("tfidf", n_components=2).fit(texts)
+    model = fh.hashers.make("random", n_bits=8, random_state=0).fit({"text": encoder.transform(texts)})
+    with fh.Retriever.create(tmp_path / "mine", model, encoders={"text": encoder}) as retriever:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            retriever.add(texts, view="text")
+        with pytest.warns(FusehashWarning, match=r"encoder of 'text' knows nothing of item 1 \(and 1 more\)"):
+            retriever.search(["a red hat", "zzz", "yyy"], k=1, view="text")

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fusehash.bits import Codes
-from fusehash.errors import DataError, FusehashError, ParameterError
+from fusehash.errors import DataError, FusehashError, ParameterError, warn
 from fusehash.files import draft_folder, sync_folder, write_atomically
 from fusehash.hashers import load
 from fusehash.hashers.base import CrossModalHasher
@@ -294,6 +294,12 @@ class Retriever:
             first = min(problems)
             others = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
             raise DataError(f"Items must be readable. Item {first}{others} is not: {problems[first].rstrip('.')}.")
+        unknown = np.flatnonzero(~np.asarray(features).any(axis=1))
+        if len(unknown):
+            others = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
+            warn(
+                f"The encoder of view {name!r} knows nothing of item {unknown[0]}{others}: its neighbors are arbitrary."
+            )
         return features
 
     def _codes(self, X: Any, view: str | int) -> tuple[Codes, NDArray[np.float32] | None]:

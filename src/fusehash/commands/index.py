@@ -13,7 +13,7 @@ import typer
 
 from fusehash.commands import collection, inputs
 from fusehash.commands.locations import Location, kept_by, locate
-from fusehash.commands.terminal import FusehashGroup
+from fusehash.commands.terminal import FusehashGroup, say
 from fusehash.errors import DataError
 
 if TYPE_CHECKING:
@@ -78,6 +78,8 @@ def create(
     path.check_creatable()
     with path.open(bits, **options) as index:
         collection.show_facts(index.stats(), as_json)
+    more = f"{' --vectors rows.npy' if dim else ''}{' --factors factors.npy' if factors else ''}"
+    _say_next(f"fusehash index add {path} codes.npy{more}", as_json)
 
 
 @index_app.command(
@@ -134,6 +136,7 @@ def add(
         added = index.add(new, new_ids, kept, numbers)
         low, high = (int(added.min()), int(added.max())) if len(added) else (None, None)
         collection.show_facts({"added": len(added), "lowest_id": low, "highest_id": high, "count": len(index)}, as_json)
+    _say_next(f"fusehash search {path} query-codes.npy", as_json)
 
 
 def _new_index_options(path: Location, vectors: Any, vector_kind: str | None, factors: Any) -> dict[str, Any]:
@@ -238,6 +241,12 @@ def import_(
         added = imported.add_to(index)
         facts = {"added": len(added), "count": len(index), "n_bits": index.n_bits}
         collection.show_facts(facts | kept_by(index), as_json)
+    _say_next(f"fusehash search {path} query-codes.npy", as_json)
+
+
+def _say_next(command: str, as_json: bool) -> None:
+    if not as_json:
+        say(f"Next: {command}")
 
 
 def _check_exists(path: Location) -> None:

@@ -35,9 +35,10 @@ def inspect(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the rows that are looked at.")] = 0,
     as_json: inputs.Json = False,
 ) -> None:
-    """Look at embeddings of two views without fitting: gap of the means, spectrum, hubs, what bits would buy.
+    """Say what a folder or a file is; or look at embeddings of two views: gap, spectrum, hubs, what bits would buy.
 
-    Of one path, say what it is: a collection, a retriever, a folder of quantize, an index, a model or a .npy file.
+    A path may be a collection, a retriever, a folder of quantize, an index, a model, an encoder or a .npy file. Nothing
+    is fitted or changed.
     """
     if len(files) == 1 and "=" not in files[0]:
         collection.refuse("two files of embeddings", plot=plot, spectrum=spectrum)
@@ -83,6 +84,7 @@ def inspect(
         return
     print_table(*_table(found))
     say(found.summary, *(f"Wrote {path}." for path in drawings))
+    say(f"Next: fusehash quantize {' '.join(files)} --out codes")
 
 
 def _table(found: EmbeddingInspection) -> tuple[list[str], list[list[str]]]:

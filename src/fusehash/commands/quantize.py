@@ -218,7 +218,8 @@ def _write_view(
 def _show(facts: dict[str, Any]) -> None:
     views = " + ".join(f"{name} ({view['features']:,})" for name, view in facts["views"].items())
     alone = facts["n_learned"] - facts["n_pairs"]
-    rows = f"{facts['n_pairs']:,} pairs" + (f" and {alone:,} rows without a partner" if alone else "")
+    what = "pairs" if len(facts["views"]) > 1 else "rows"
+    rows = f"{facts['n_pairs']:,} {what}" + (f" and {alone:,} rows without a partner" if alone else "")
     say(
         f"Learned {facts['n_bits']}-bit codes for {facts['target']} from {rows}: {views}. "
         f"Took {facts['fit_seconds']:.1f} s."

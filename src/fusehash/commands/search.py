@@ -84,9 +84,9 @@ def search(
     pictures: Annotated[bool, typer.Option("--pictures", help="Collections: draw the results, too.")] = False,
     as_json: inputs.Json = False,
 ) -> None:
-    """Find the items of a collection for a text, images, other items or all of them; or the nearest codes of codes.
+    """Find items by a text, images, vectors, other items or all of them; or the nearest codes of codes.
 
-    A text may have "phrases", -exclusions, label:NAME, before:2020, after:2019-06 and OR.
+    A text for a collection may have "phrases", -exclusions, label:NAME, before:2020, after:2019-06 and OR.
     """
     kind = kind_of(database.path) if database.is_folder else None
     if kind is FolderKind.collection:

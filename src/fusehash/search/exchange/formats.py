@@ -220,6 +220,8 @@ def import_codes(
     chosen = _format(format_of(path, format))
     if bit_order is not None:
         _check_order(bit_order)
+    if source.is_file() and not source.stat().st_size:
+        raise DataError(f"'{source}' must be {chosen.what}. It is empty.")
     try:
         content = chosen.read(source)
     except FusehashError:
