@@ -29,8 +29,9 @@ def expected_rows(rows, name, basis=None):
     target = (units - units.mean(axis=0)) @ (np.eye(48) if basis is None else basis)
     ridge = own_space.RIDGE * np.trace(F.T @ F) / F.shape[1]
     U = np.linalg.solve(F.T @ F + ridge * np.eye(F.shape[1]), F.T @ target)
-    parts = [(new @ M) / np.sqrt(2 * np.mean(np.sum((F @ M) ** 2, axis=1))) for M in (W, U)]
-    return np.hstack(parts)
+    share = own_space.SHARE * 300 / own_space.ENOUGH_PAIRS
+    lengths = [np.sqrt(np.mean(np.sum((F @ M) ** 2, axis=1))) for M in (W, U)]
+    return np.hstack([np.sqrt(share) * new @ W / lengths[0], np.sqrt(1 - share) * new @ U / lengths[1]])
 
 
 def test_projections_multiply_to_both_similarities():

@@ -3,7 +3,7 @@
 With F_m the centered features of view m, W_m the regression on the codes of pairs and U_m the regression of the
 centered unit rows (the embeddings themselves) on the same features,
 
-    P_m = [ F_m W_m / s_W,  F_m U_m / s_U ],    s: root mean square length, so that both halves weigh the same
+    P_m = [ sqrt(t) F_m W_m / s_W,  sqrt(1 - t) F_m U_m / s_U ],    s: root mean square length
 
 is one vector per row whose products add both similarities. P of all views is balanced and put into bits as in
 target="floats" (see `floats`): A_m from the covariances of P_m, and a random tight frame of half as many directions as
@@ -32,7 +32,9 @@ Rng = np.random.Generator
 PAIR_BITS = 256  # of the codes of pairs that W regresses on, whatever the final length
 # Chosen by partner recall on held-out parts of the learned halves of four sets (docs/embeddings.md).
 RIDGE = 0.01  # of U, relative to the mean diagonal of F'F; .001 was worse on all four sets
-SHARE = 0.5  # of what pairs teach, in squared length; .3 was worse on three sets, .7 on all
+# t, what pairs teach: half of it all (.3 was worse on three sets, .7 on all), and in proportion less of few pairs. At
+# 256 bits, .5 was best of six shares with 1,000 pairs (one set), .1 with 300 and .02 with 100 pairs (two sets each).
+SHARE, ENOUGH_PAIRS = 0.5, 1000
 BITS_PER_DIRECTION = 2  # 4 was worse on all at 256 bits, and on three at 128
 MAX_WIDTH = 512  # of the embeddings in P; wider ones by their leading directions
 
@@ -92,6 +94,7 @@ def _both(sums: dict[str, Any], pair_weights: Floats, basis: Floats | None) -> F
     FF = sums["FF"]
     FX = sums["FX"] - np.outer(sums["F"], sums["X"]) / sums["count"]
     U = solve_ridge(ridge_solver(FF, RIDGE), FX if basis is None else FX @ basis)
-    parts = [(SHARE, np.asarray(pair_weights, np.float64)), (1.0 - SHARE, U)]
+    share = SHARE * min(sums["count"] / ENOUGH_PAIRS, 1.0)
+    parts = [(share, np.asarray(pair_weights, np.float64)), (1.0 - share, U)]
     squared = [max(float(np.einsum("ij,ij->", W, FF @ W)) / sums["count"], 1e-300) for _, W in parts]
-    return np.hstack([W * np.sqrt(share / total) for (share, W), total in zip(parts, squared, strict=True)])
+    return np.hstack([W * np.sqrt(part / total) for (part, W), total in zip(parts, squared, strict=True)])
