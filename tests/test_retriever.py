@@ -164,5 +164,5 @@ def test_items_that_an_encoder_knows_nothing_of_are_named(tmp_path: Path) -> Non
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             retriever.add(texts, view="text")
-        with pytest.warns(FusehashWarning, match=r"encoder of 'text' knows nothing of item 1 \(and 1 more\)"):
+        with pytest.warns(FusehashWarning, match=r"view 'text' knows nothing of item 1 \(and 1 more\)"):
             retriever.search(["a red hat", "zzz", "yyy"], k=1, view="text")
