@@ -140,23 +140,31 @@ class CIRH(DeepHasher):
         of_network = training.adam(network.weights, self.graph_rate)
         of_heads = training.adam([*image.weights, *text.weights], self.learning_rate)
         floors = self._floors(training)
+        B = training.zeros(training.n_rows, self.n_bits)
+
+        @training.recorded
+        def network_step(F_I: Any, F_T: Any, index: Any) -> None:
+            S = self._similarity(F_I, F_T, floors[index])
+            x, y = (with_neighbors(F, S) for F in (F_I, F_T))
+            H_I, H_T, H, rebuilt_x, rebuilt_y = network(x, y, S)
+            B[index] = H.detach().sign()
+            training.step(graph_loss((H_I, H_T, H), (rebuilt_x, rebuilt_y), (x, y), S), of_network)
+
+        @training.recorded
+        def heads_step(F_I: Any, F_T: Any, index: Any, S_I: Any, S_T: Any, stored: Any) -> None:
+            S = self._similarity(S_I, S_T, floors[stored])
+            training.step(heads_loss(image(F_I).tanh(), text(F_T).tanh(), B[index], S, self.beta), of_heads)
+
         for _ in training.epochs(self.epochs):
-            B = training.zeros(training.n_rows, self.n_bits)
+            B[:] = 0.0
             for rows in training.batches(self.batch_size, drop_last=False):
-                F_I, F_T = training.pair(rows)
-                S = self._similarity(F_I, F_T, floors[training.index(rows)])
-                x, y = (with_neighbors(F, S) for F in (F_I, F_T))
-                H_I, H_T, H, rebuilt_x, rebuilt_y = network(x, y, S)
-                B[training.index(rows)] = H.detach().sign()
-                training.step(graph_loss((H_I, H_T, H), (rebuilt_x, rebuilt_y), (x, y), S), of_network)
+                network_step(*training.pair(rows), training.index(rows))
             start = 0
             for rows in training.batches(self.batch_size, drop_last=False):
-                (F_I, F_T), index = training.pair(rows), training.index(rows)
                 stored = np.arange(start, start + len(rows)) if self.as_released else rows
-                S_I, S_T = training.pair(stored)
-                S = self._similarity(S_I, S_T, floors[training.index(stored)])
                 start += len(rows)
-                training.step(heads_loss(image(F_I).tanh(), text(F_T).tanh(), B[index], S, self.beta), of_heads)
+                indices = training.index(rows), training.index(stored)
+                heads_step(*training.pair(rows), indices[0], *training.pair(stored), indices[1])
         return heads
 
     def _cosines(self, F_I: Array, F_T: Array, G_I: Array, G_T: Array) -> Array:
@@ -194,7 +202,7 @@ def correlation(C: Array, floors: Array, own: float) -> Array:
     xp = namespace(C)
     S1 = xp.where(floors[:, None] <= C, C, C * 0.0)
     S2 = xp.tanh(S1 / 2.0)  # 2 sigmoid(S1) - 1
-    S2[range(len(C)), range(len(C))] += 1.0
+    S2 = S2 + xp.eye(len(C), dtype=C.dtype, device=C.device)
     return own * S1 + (1.0 - own) * (S2 + S2.T) / 2.0
 
 

@@ -102,12 +102,16 @@ class DBRC(DeepHasher):
         log_s = training.parameter(training.zeros(self.n_bits))
         weights = [*image.weights, *text.weights[:-1], *decoders[0].weights, *decoders[1].weights, log_s]
         optimizer = training.adam(weights, self.learning_rate)
+
+        @training.recorded
+        def step(*pair: Any) -> None:
+            of_image, of_text = image(pair[0]), text(pair[1])
+            joint = (of_image + of_text - image.weights[-1], of_image, of_text)
+            training.step(joint_loss(joint, log_s.exp(), decoders, pair, self.penalty), optimizer)
+
         for _ in training.epochs(self.epochs):
             for rows in training.batches(self.batch_size, drop_last=False):
-                pair = training.pair(rows)
-                of_image, of_text = image(pair[0]), text(pair[1])
-                joint = (of_image + of_text - image.weights[-1], of_image, of_text)
-                training.step(joint_loss(joint, log_s.exp(), decoders, pair, self.penalty), optimizer)
+                step(*training.pair(rows))
         for head in heads:
             head.scale_outputs(log_s.exp())
         return heads

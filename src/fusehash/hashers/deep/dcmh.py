@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -170,21 +170,32 @@ class DCMH(DeepHasher):
         L = training.tensor(labels)
         F, G = (training.normal(training.n_rows, self.n_bits) for _ in heads)
         B = (F + G).sign()
-        n, steps = training.n_rows, max(1, training.n_rows // self.batch_size)
+        n_steps = max(1, training.n_rows // self.batch_size)
         rates = np.linspace(self.learning_rate, LAST_RATE, self.epochs + 1)
+        steps = [
+            training.recorded(self._step(training, head, (own, other, B, L), optimizer))
+            for head, own, other, optimizer in zip(heads, (F, G), (G, F), optimizers, strict=True)
+        ]
         for epoch in training.epochs(self.epochs):
             for optimizer in optimizers:
                 training.set_rate(optimizer, rates[epoch])
-            for head, name, own, other, optimizer in zip(
-                heads, (training.image, training.text), (F, G), (G, F), optimizers, strict=True
-            ):
-                for rows in training.draw(steps, self.batch_size):
-                    output, index = head(training.rows(name, rows)), training.index(rows)
-                    own[index] = output.detach()
-                    gradient, loss = self._gradient(index, own, other, B, L)
-                    training.step_along(output, gradient / (n * len(rows)), loss / (n * len(rows)), optimizer)
-            B = (F + G).sign()
+            for name, step in zip((training.image, training.text), steps, strict=True):
+                for rows in training.draw(n_steps, self.batch_size):
+                    step(training.rows(name, rows), training.index(rows))
+            B[:] = (F + G).sign()
         return heads
+
+    def _step(self, training: Any, head: Any, known: tuple[Array, ...], optimizer: Any) -> Callable[..., None]:
+        """A step of one head; F of its outputs, G of the other head, B and L are `known`."""
+        F, G, B, L = known
+
+        def step(X: Any, rows: Any) -> None:
+            output, divisor = head(X), len(F) * len(X)
+            F[rows] = output.detach()
+            gradient, loss = self._gradient(rows, F, G, B, L)
+            training.step_along(output, gradient / divisor, loss / divisor, optimizer)
+
+        return step
 
     def _gradient(self, rows: Array, F: Array, G: Array, B: Array, L: Array) -> tuple[Array, Array]:
         """dJ/dF of a batch, and the part of J that has this batch in it."""

@@ -112,10 +112,14 @@ class DDCMH(DeepHasher):
         """Binary cross-entropy of the bits of one view against targets in [0, 1]."""
         optimizer = training.adam(head.weights, self.learning_rate)
         T = training.tensor(targets)
+
+        @training.recorded
+        def step(X: Any, index: Any) -> None:
+            training.step(cross_entropy(head(X), T[index]), optimizer)
+
         for _ in training.epochs(self.epochs, first, 2 * self.epochs):
             for rows in training.batches(self.batch_size, drop_last=False):
-                outputs = head(training.rows(name, rows))
-                training.step(cross_entropy(outputs, T[training.index(rows)]), optimizer)
+                step(training.rows(name, rows), training.index(rows))
 
 
 def cross_entropy(outputs: Array, targets: Array) -> Array:

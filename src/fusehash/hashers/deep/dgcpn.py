@@ -122,14 +122,18 @@ class DGCPN(DeepHasher):
         of_image = training.sgd(image.weights, self.learning_rate, **settings)
         of_text = training.sgd(text.weights, self.learning_rate, **settings)
         S = self._similarity(*training.pair(slice(None)))
+
+        @training.recorded
+        def steps(F_I: Any, F_T: Any, index: Any) -> None:
+            target = S[index][:, index]
+            training.step(coherence_loss(image(F_I).tanh(), text(F_T).tanh(), target), of_image, of_text)
+            B_I, B_T = image(F_I).tanh(), text(F_T).tanh()
+            training.step(coherence_loss(B_I, B_T.detach().sign(), target), of_image)
+            training.step(coherence_loss(B_I.detach().sign(), B_T, target), of_text)
+
         for _ in training.epochs(self.epochs):
             for rows in training.batches(self.batch_size):
-                (F_I, F_T), index = training.pair(rows), training.index(rows)
-                target = S[index][:, index]
-                training.step(coherence_loss(image(F_I).tanh(), text(F_T).tanh(), target), of_image, of_text)
-                B_I, B_T = image(F_I).tanh(), text(F_T).tanh()
-                training.step(coherence_loss(B_I, B_T.detach().sign(), target), of_image)
-                training.step(coherence_loss(B_I.detach().sign(), B_T, target), of_text)
+                steps(*training.pair(rows), training.index(rows))
         return image, text
 
     def _similarity(self, F_I: Array, F_T: Array) -> Array:

@@ -142,21 +142,25 @@ class DJSRH(DeepHasher):
             weights += [*to_image, *to_text]
         settings = {"momentum": self.momentum, "nesterov": self.nesterov, "weight_decay": 5e-4}
         optimizer = training.sgd(weights, self.learning_rate, **settings)
+
+        @training.recorded
+        def step(F_I: Any, F_T: Any, alpha: Any) -> None:
+            B_I, B_T = (alpha * image(F_I)).tanh(), (alpha * text(F_T)).tanh()
+            S_I, S_T = 2.0 * F_I @ F_I.T - 1.0, 2.0 * F_T @ F_T.T - 1.0
+            S = joint_similarity(S_I, S_T, self.beta, self.eta, self.mu)
+            if self.alignment:
+                loss = aligned_loss(B_I, B_T, S, S_I, S_T, self.mu)
+            else:
+                loss = reconstruction_loss(B_I, B_T, S, self.intra_weight)
+            if self.decoders:
+                C_I, C_T = (B_I.sign(), B_T.sign()) if self.as_released else (B_I, B_T)
+                loss = loss + mse(C_T @ to_image[0] + to_image[1], F_I) + mse(C_I @ to_text[0] + to_text[1], F_T)
+            training.step(loss, optimizer)
+
         for epoch in training.epochs(self.epochs):
-            alpha = np.sqrt(epoch + 1)
+            alpha = training.tensor(np.sqrt(epoch + 1))
             for rows in training.batches(self.batch_size):
-                F_I, F_T = training.pair(rows)
-                B_I, B_T = (alpha * image(F_I)).tanh(), (alpha * text(F_T)).tanh()
-                S_I, S_T = 2.0 * F_I @ F_I.T - 1.0, 2.0 * F_T @ F_T.T - 1.0
-                S = joint_similarity(S_I, S_T, self.beta, self.eta, self.mu)
-                if self.alignment:
-                    loss = aligned_loss(B_I, B_T, S, S_I, S_T, self.mu)
-                else:
-                    loss = reconstruction_loss(B_I, B_T, S, self.intra_weight)
-                if self.decoders:
-                    C_I, C_T = (B_I.sign(), B_T.sign()) if self.as_released else (B_I, B_T)
-                    loss = loss + mse(C_T @ to_image[0] + to_image[1], F_I) + mse(C_I @ to_text[0] + to_text[1], F_T)
-                training.step(loss, optimizer)
+                step(*training.pair(rows), alpha)
         return image, text
 
 

@@ -142,13 +142,17 @@ class JDSH(DeepHasher):
         optimizer = training.sgd([*image.weights, *text.weights], self.learning_rate, **settings)
         thresholds = self._thresholds(training)
         self.thresholds_ = vars(thresholds).copy()
+
+        @training.recorded
+        def step(F_I: Any, F_T: Any, alpha: Any) -> None:
+            S = self.mu * sharpened(self._similarity(F_I, F_T), thresholds, self.left_gain, self.right_gain)
+            B_I, B_T = (alpha * image(F_I)).tanh(), (alpha * text(F_T)).tanh()
+            training.step(preserving_loss(B_I, B_T, S), optimizer)
+
         for epoch in training.epochs(self.epochs):
-            alpha = np.sqrt(epoch + 1)
+            alpha = training.tensor(np.sqrt(epoch + 1))
             for rows in training.batches(self.batch_size):
-                F_I, F_T = self._features(training, rows)
-                S = self.mu * sharpened(self._similarity(F_I, F_T), thresholds, self.left_gain, self.right_gain)
-                B_I, B_T = (alpha * image(F_I)).tanh(), (alpha * text(F_T)).tanh()
-                training.step(preserving_loss(B_I, B_T, S), optimizer)
+                step(*self._features(training, rows), alpha)
         return image, text
 
     def _features(self, training: Any, rows: Any) -> tuple[Array, Array]:

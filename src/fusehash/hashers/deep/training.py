@@ -11,6 +11,7 @@ import torch
 
 from fusehash.errors import DataError
 from fusehash.hashers.deep.pixels import Shape, convolution_widths, convolved, flat_width
+from fusehash.hashers.deep.recording import CudaRecorder, RecordedStep, Step
 from fusehash.numerics.arrays import host, is_foreign
 from fusehash.parameters import Progress, rng_for
 from fusehash.views import Floats, PairedViews
@@ -21,6 +22,7 @@ Rows: TypeAlias = np.ndarray[Any, np.dtype[np.intp]]
 SAMPLE_ROWS = 1000  # rows over which outputs start with mean zero
 KEEP_BYTES = 2**29  # prepared rows up to this size stay in memory between batches
 RELU_GAIN = 6.0**0.5  # keeps the size of activations over layers with ReLU
+RECORD = True  # steps on a GPU
 KEEP_SHARE = 0.5  # of the free memory of a GPU may be taken by prepared rows
 
 
@@ -46,7 +48,7 @@ class Training:
         self.n_rows = views.n_rows
         self.image, self.text = views.names
         self.losses: list[float] = []
-        self._step_losses: list[Tensor] = []
+        self._total, self._n_steps = torch.zeros(2, dtype=torch.float64, device=self.device)  # of losses; of an epoch
         self._rng = rng_for(seed, "batches")
         self.generator = torch.Generator(self.device).manual_seed(seed % 2**63)
         self._kept: dict[str, Tensor] = {}
@@ -175,18 +177,29 @@ class Training:
     # -- steps ---------------------------------------------------------------------------------------------------
 
     def sgd(self, weights: Sequence[Tensor], rate: float, **settings: Any) -> Optimizer:
-        return torch.optim.SGD(weights, rate, fused=True, **settings)
+        """Its rate is a tensor if steps are recorded, so that these see a new one."""
+        lr = torch.tensor(rate, device=self.device) if self._records else rate
+        return torch.optim.SGD(weights, lr, fused=True, **settings)
 
     def adam(self, weights: Sequence[Tensor], rate: float, **settings: Any) -> Optimizer:
-        return torch.optim.Adam(weights, rate, fused=True, **settings)
+        return torch.optim.Adam(weights, rate, fused=True, capturable=self._records, **settings)
+
+    def recorded(self, step: Step) -> Step:
+        """A function of tensors that makes steps; on a GPU it is recorded and replayed (see `recording`)."""
+        return RecordedStep(step, CudaRecorder(self.device, self.generator)) if self._records else step
+
+    @property
+    def _records(self) -> bool:
+        return RECORD and self.device.type == "cuda"
 
     def epochs(self, count: int, first: int = 0, total: int | None = None) -> Iterator[int]:
         """`count` numbers from `first`; after each the mean loss of its steps is recorded and reported."""
         total = count if total is None else total
         for epoch in range(first, first + count):
             yield epoch
-            loss = float(torch.stack(self._step_losses).mean()) if self._step_losses else 0.0
-            self._step_losses.clear()
+            loss = float(self._total) / max(float(self._n_steps), 1.0)
+            self._total.zero_()
+            self._n_steps.zero_()
             if not np.isfinite(loss):
                 raise DataError("Training must converge. Its loss is no finite number; try a smaller learning_rate.")
             self.losses.append(loss)
@@ -225,19 +238,26 @@ class Training:
             )
         for optimizer in optimizers:
             optimizer.step()
-        self._step_losses.append(loss.detach())
+        self._note(loss)
 
     def step_along(self, output: Tensor, gradient: Tensor, loss: Tensor, optimizer: Optimizer) -> None:
         """One step along a gradient with respect to an output that is known in closed form."""
         optimizer.zero_grad()
         output.backward(gradient)
         optimizer.step()
-        self._step_losses.append(loss.detach())
+        self._note(loss)
 
     @staticmethod
     def set_rate(optimizer: Optimizer, rate: float) -> None:
         for group in optimizer.param_groups:
-            group["lr"] = float(rate)
+            if isinstance(group["lr"], torch.Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = float(rate)
+
+    def _note(self, loss: Tensor) -> None:
+        self._total += loss.detach()
+        self._n_steps += 1.0
 
     def mixed(self, enabled: bool) -> Any:
         """A context in which products are in bfloat16."""

@@ -140,22 +140,28 @@ class UCCH(DeepHasher):
         optimizer = training.adam([*image.weights, *text.weights], self.learning_rate, weight_decay=1e-6)
         n_negatives = min(self.n_negatives, max(training.n_rows - 1, 1))
         memory = unit(training.normal(training.n_rows, self.n_bits).sign())
+
+        def step(F_I: Any, F_T: Any, rows: Any, drawn: Any = None) -> None:
+            with training.mixed(self.mixed_precision):
+                h_I, h_T = image(F_I), text(F_T)
+            u, v = unit(h_I.float().tanh()), unit(h_T.float().tanh())
+            first = drawn is None
+            contrasted = self._contrast_in_batch(u, v) if first else self._contrast(memory, rows, drawn, u, v)
+            ranked = ranking_loss(u @ v.T, self.margin, self.shift)
+            loss = self.contrast_weight * contrasted + (1.0 - self.contrast_weight) * ranked
+            training.step(loss, optimizer, clip=1.0)
+            d = 0.0 if first else self.memory_momentum
+            memory[rows] = unit(d * memory[rows] + (1.0 - d) * unit((u + v).detach() / 2.0))
+
+        first_step, later_step = training.recorded(step), training.recorded(step)
         for epoch in training.epochs(self.epochs):
             for rows in training.batches(self.batch_size):
                 F_I, F_T = training.pair(rows)
-                with training.mixed(self.mixed_precision):
-                    h_I, h_T = image(F_I), text(F_T)
-                u, v = unit(h_I.float().tanh()), unit(h_T.float().tanh())
                 if epoch:
                     drawn = training.numbers(training.n_rows, (len(rows), n_negatives))
-                    contrasted = self._contrast(memory, training.index(rows), drawn, u, v)
+                    later_step(F_I, F_T, training.index(rows), drawn)
                 else:
-                    contrasted = self._contrast_in_batch(u, v)
-                ranked = ranking_loss(u @ v.T, self.margin, self.shift)
-                loss = self.contrast_weight * contrasted + (1.0 - self.contrast_weight) * ranked
-                training.step(loss, optimizer, clip=1.0)
-                d = self.memory_momentum if epoch else 0.0
-                memory[rows] = unit(d * memory[rows] + (1.0 - d) * unit((u + v).detach() / 2.0))
+                    first_step(F_I, F_T, training.index(rows))
         return image, text
 
     @property
