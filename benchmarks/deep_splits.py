@@ -14,7 +14,6 @@ import json
 import time
 import warnings
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +21,7 @@ import numpy as np
 import fusehash as fh
 from fusehash import hashers
 from fusehash.evaluation import evaluate
+from runs import described, store
 
 BITS, SPLITS, N_QUERIES, N_TRAIN = 64, range(8), 600, 1200
 
@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=np.inf, help="seconds")
     options = parser.parse_args()
     warnings.simplefilter("ignore", fh.errors.FusehashWarning)
-    started, rows = time.monotonic(), []
+    started, rows, head = time.monotonic(), [], described("torch")
     photos = fh.datasets.load(options.file, n_train=N_TRAIN)
     for split in SPLITS:
         data = divided(photos, split)
@@ -64,8 +64,7 @@ def main() -> None:
                 for score in evaluate(model, data, k=50, refit=False).scores
             }
             rows.append({"split": split, "method": method, "seconds": seconds, "scores": scores})
-            head = {"date": str(date.today()), "device": options.device}
-            options.out.write_text(json.dumps({**head, "rows": rows}, indent=1) + "\n")
+            store(options.out, {**head, "device": options.device, "rows": rows})
             print(json.dumps(rows[-1]), flush=True)
 
 

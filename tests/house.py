@@ -44,9 +44,9 @@ hashers.baselines.jimfh hashers.baselines.cmfh hashers.baselines.imh hashers.bas
 hashers.baselines.cca_itq hashers.baselines.agh hashers.baselines.scm hashers.baselines.seph
 hashers.reconstructed hashers.reconstructed.pdh hashers.reconstructed.csgh hashers.reconstructed.bgdh
 hashers.reconstructed.jchr hashers.reconstructed.fdch hashers.reconstructed.adch hashers.reconstructed.scvh
-hashers.deep hashers.deep.similarities hashers.deep.pixels hashers.deep.training hashers.deep.skeleton
-hashers.deep.dcmh hashers.deep.ddcmh hashers.deep.dbrc hashers.deep.djsrh hashers.deep.jdsh hashers.deep.dgcpn
-hashers.deep.cirh hashers.deep.ucch
+hashers.deep hashers.deep.similarities hashers.deep.pixels hashers.deep.recording hashers.deep.training
+hashers.deep.skeleton hashers.deep.dcmh hashers.deep.ddcmh hashers.deep.dbrc hashers.deep.djsrh hashers.deep.jdsh
+hashers.deep.dgcpn hashers.deep.cirh hashers.deep.ucch
 hashers
 testing.subject testing.checks testing
 search.rows search.projections search.factors search.cosines search.vectors

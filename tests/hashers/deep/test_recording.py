@@ -54,7 +54,7 @@ def test_a_step_is_recorded_once_and_sees_the_inputs_of_every_call(torch):
 
 @pytest.mark.parametrize("name", sorted(DEEP))
 def test_methods_learn_the_same_from_recorded_steps(torch, monkeypatch, name):
-    """On the CPU, with a tape in the place of a graph: no step has a value of the host that changes between calls."""
+    """On the CPU, with a tape in the place of a graph: a step knows its batch from its inputs alone."""
     from fusehash.hashers.deep.recording import RecordedStep
     from fusehash.hashers.deep.training import Training
 

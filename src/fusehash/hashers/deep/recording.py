@@ -6,6 +6,7 @@ started the next, so that a fit takes as long as the host needs; a recorded step
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
@@ -54,11 +55,26 @@ class RecordedStep:
         self._replay()
 
 
+class Streams(threading.local):
+    """One stream for each thread and device: PyTorch keeps 64 MiB of workspaces for every stream that was used."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Any] = {}
+
+    def on(self, device: Any) -> Any:
+        if str(device) not in self._made:
+            self._made[str(device)] = torch.cuda.Stream(device)
+        return self._made[str(device)]
+
+
+_streams = Streams()
+
+
 class CudaRecorder:
     """Records a function as a graph of CUDA, with the random numbers of a generator."""
 
     def __init__(self, device: Any, generator: Any) -> None:
-        self._generator, self._stream = generator, torch.cuda.Stream(device)
+        self._generator, self._stream = generator, _streams.on(device)
 
     def run(self, step: Step, inputs: Sequence[Tensor]) -> None:
         """On a stream of its own, as what is recorded later must be."""
