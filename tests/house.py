@@ -73,7 +73,7 @@ experiments.store.results experiments.store experiments.spec.plan experiments.sp
 experiments.embeddings experiments.metrics
 experiments.examples experiments.significance
 experiments.tables.printed experiments.tables.layout experiments.tables.terminal experiments.tables.csv
-experiments.tables.latex experiments.tables experiments.figures experiments.report
+experiments.tables.latex experiments.tables experiments.findings experiments.figures experiments.report
 experiments.workers experiments.runner experiments.scoring experiments.leaderboard
 integrations integrations.sklearn integrations.dataframes integrations.duckdb integrations.datasets
 integrations.rows integrations.vector_codes integrations.documents integrations.langchain

@@ -16,16 +16,9 @@ from rich.console import Console
 from fusehash.errors import DataError, MissingPackageError, ParameterError
 from fusehash.experiments import metrics, report
 from fusehash.experiments.examples import Answer, Example, ExampleItem
+from fusehash.experiments.findings import find_leader, leader_sentence
 from fusehash.experiments.metrics import collect
-from fusehash.experiments.report import (
-    find_leader,
-    html_page,
-    leader_sentence,
-    render_examples,
-    report_command,
-    terminal_table,
-    write_report,
-)
+from fusehash.experiments.report import html_page, render_examples, report_command, terminal_table, write_report
 from fusehash.experiments.store import ResultStore
 from fusehash.experiments.tables import Cell, Table, TableBlock, TableRow, map_table
 
