@@ -5,7 +5,13 @@
 
 An index of 1,000,000 random codes with vectors of 512 int8 numbers, in memory and in a file; k = 10, 200 candidates,
 batches of queries. The ways take turns; the time of a way is the fastest of its rounds, in process CPU time on one
-thread. "times" is the search with rescoring divided by the same search without.
+thread. "times" is the search with rescoring divided by the same search without. The search of the codes for as many
+neighbors as there are candidates is measured, too: it is the first stage.
+
+Memory is that of a new process that opens the index and searches a batch, with and without rescoring: the largest
+anonymous memory (RssAnon, sampled every millisecond), less what the process had before it opened the index, when it had
+searched a tiny one of the same kind. The mapped file of the vectors is not in it: its pages belong to the operating
+system, which takes them back when it needs them.
 
 Writes benchmarks/results/rescoring-DATE.json.
 """
@@ -14,7 +20,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
+import re
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -44,34 +53,93 @@ def measure(indexes: dict[str, HammingIndex], n_bits: int, batch: int, rounds: i
         "codes": rng.integers(0, 256, (batch, n_bits // 8), dtype=np.uint8),
         "floats": rng.standard_normal((batch, n_bits), np.float32),
     }
-    times: dict[tuple[str, str, bool], list[float]] = {}
+    ways: dict[str, dict[str, Any]] = {
+        "codes_ms": {"k": K}, "candidates_ms": {"k": CANDIDATES},
+        "rescored_ms": {"k": K, "rescore": asked, "candidates": CANDIDATES},
+    }  # fmt: skip
+    times: dict[tuple[str, str], dict[str, list[float]]] = {}
     for _ in range(rounds):
         for where, index in indexes.items():
             for kind, matrix in queries.items():
-                for again in (False, True):
-                    options = {"rescore": asked, "candidates": CANDIDATES} if again else {}
+                for way, options in ways.items():
                     start = time.process_time()
-                    index.search(matrix, K, **options)
-                    times.setdefault((where, kind, again), []).append(1e3 * (time.process_time() - start) / batch)
+                    index.search(matrix, **options)
+                    spent = 1e3 * (time.process_time() - start) / batch
+                    times.setdefault((where, kind), {}).setdefault(way, []).append(spent)
     return [
         {
-            "n_bits": n_bits, "batch": batch, "where": where, "queries": kind,
-            "codes_ms": times[where, kind, False], "rescored_ms": times[where, kind, True],
-            "times": min(times[where, kind, True]) / min(times[where, kind, False]),
+            "n_bits": n_bits, "batch": batch, "where": where, "queries": kind, **spent,
+            "times": min(spent["rescored_ms"]) / min(spent["codes_ms"]),
         }
-        for where, kind, again in times if again
+        for (where, kind), spent in times.items()
     ]  # fmt: skip
+
+
+def peak_of(path: Path, n_bits: int, batch: int, kind: str, rescore: bool, answers: Any) -> None:
+    """Bytes of anonymous memory that it takes to open an index and to search a batch."""
+    rng = np.random.default_rng(batch)
+    asked = rng.standard_normal((batch, DIM), np.float32)
+    bits = rng.standard_normal((batch, n_bits), np.float32)
+    queries = bits if kind == "floats" else np.packbits(bits > 0, axis=1)
+    options: dict[str, Any] = {"rescore": asked, "candidates": CANDIDATES} if rescore else {}
+    one_query = options | ({"rescore": asked[:1]} if rescore else {})
+    most, done = [0], threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.001):
+            most[0] = max(most[0], anonymous_bytes())
+
+    with tempfile.TemporaryDirectory() as folder:
+        form: dict[str, Any] = {"vectors": "int8", "dim": DIM, "threads": 1, "warm": False}
+        with HammingIndex.open(Path(folder) / "tiny.db", n_bits, **form) as tiny:
+            fill([tiny], 1000, n_bits)
+            tiny.search(queries[:1], K, **one_query)
+        before = anonymous_bytes()
+        threading.Thread(target=watch).start()
+        with HammingIndex.open(path, threads=1, warm=False) as index:
+            opened = max(most[0], anonymous_bytes())
+            most[0] = opened
+            for _ in range(2):
+                index.search(queries, K, **options)
+            done.set()
+    answers.put({"n_bits": n_bits, "batch": batch, "queries": kind, "rescored": rescore,
+                 "opened_bytes": opened - before, "peak_bytes": most[0] - before})  # fmt: skip
+
+
+def anonymous_bytes() -> int:
+    found = re.search(r"RssAnon:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found is not None
+    return 1024 * int(found[1])
+
+
+def measure_memory(path: Path, n_bits: int, batch: int) -> list[dict[str, Any]]:
+    spawn, cases = multiprocessing.get_context("spawn"), []
+    for kind in ("codes", "floats"):
+        for rescore in (False, True):
+            answers = spawn.Queue()
+            process = spawn.Process(target=peak_of, args=(path, n_bits, batch, kind, rescore, answers))
+            process.start()
+            cases.append(answers.get())
+            process.join()
+    return cases
 
 
 def table(run: dict[str, Any]) -> str:
     lines = [
-        "| bits | batch | vectors | queries | codes alone, ms per query | with rescoring, ms | times |",
-        "| ---: | ---: | --- | --- | ---: | ---: | ---: |",
+        "| bits | batch | vectors | queries | codes, ms per query | 200 candidates, ms | rescored, ms | times |",
+        "| ---: | ---: | --- | --- | ---: | ---: | ---: | ---: |",
     ]
     lines += [
-        f"| {case['n_bits']} | {case['batch']:,} | {case['where']} | {case['queries']} | "
-        f"{min(case['codes_ms']):.3f} | {min(case['rescored_ms']):.3f} | {case['times']:.1f} |"
+        f"| {case['n_bits']} | {case['batch']:,} | {case['where']} | {case['queries']} | {min(case['codes_ms']):.3f} | "
+        f"{min(case['candidates_ms']):.3f} | {min(case['rescored_ms']):.3f} | {case['times']:.1f} |"
         for case in run["cases"]
+    ]
+    lines += ["", "| bits | batch | queries | rescored | opened, MB | peak, MB | codes, MB |"]
+    lines += ["| ---: | ---: | --- | --- | ---: | ---: | ---: |"]
+    lines += [
+        f"| {case['n_bits']} | {case['batch']:,} | {case['queries']} | {'yes' if case['rescored'] else 'no'} | "
+        f"{case['opened_bytes'] / 1e6:.1f} | {case['peak_bytes'] / 1e6:.1f} | {run['n'] * case['n_bits'] / 8e6:.1f} |"
+        for case in run["memory"]
     ]
     return "\n".join(lines)
 
@@ -88,17 +156,21 @@ def main() -> None:
     if arguments.table:
         print(table(json.loads(arguments.table.read_text())))
         return
-    head, cases = described(), []
+    head, cases, memory = described(), [], []
     for n_bits in arguments.bits:
         with tempfile.TemporaryDirectory() as folder:
             options: dict[str, Any] = {"vectors": "int8", "dim": DIM, "threads": 1}
-            with HammingIndex.open(Path(folder) / "codes.db", n_bits, **options) as stored:
+            path = Path(folder) / "codes.db"
+            with HammingIndex.open(path, n_bits, **options) as stored:
                 indexes = {"memory": HammingIndex(n_bits, **options), "file": stored}
                 fill(list(indexes.values()), arguments.n, n_bits)
                 for batch in arguments.batches:
                     cases += measure(indexes, n_bits, batch, arguments.rounds)
-                    print(table({"cases": cases[-4:]}), flush=True)
-    run = head | {"n": arguments.n, "dim": DIM, "k": K, "candidates": CANDIDATES, "cases": cases}
+            del indexes
+            for batch in arguments.batches:
+                memory += measure_memory(path, n_bits, batch)
+    run = head | {"n": arguments.n, "dim": DIM, "k": K, "candidates": CANDIDATES, "cases": cases, "memory": memory}
+    print(table(run))
     store(RESULTS / f"{arguments.name}.json", run)
 
 

@@ -49,7 +49,7 @@ hashers.deep.skeleton hashers.deep.dcmh hashers.deep.ddcmh hashers.deep.dbrc has
 hashers.deep.dgcpn hashers.deep.cirh hashers.deep.ucch
 hashers
 testing.subject testing.checks testing
-search.rows search.projections search.factors search.cosines search.vectors
+search.counting search.ids search.rows search.projections search.factors
 search.engines search.engines.kernel search.engines.scan search.engines.look_ups search.engines.weighted
 search.engines.bounds search.engines.estimates
 search.engines.numpy
@@ -58,7 +58,8 @@ search.engines.multi_index
 search.engines.faiss search.engines.torch.kernels search.engines.torch.cascade search.engines.torch.select
 search.engines.torch.weighted search.engines.torch
 search.near.passes search.near.pairs search.near.groups search.near
-search.store search.file
+search.vectors.kernels search.vectors search.vectors.earlier search.vectors.file
+search.store search.blocks search.file
 search.servers search.servers.address search.servers.postgres search.servers.milvus
 search.index
 search.exchange.codes search.exchange.rows search.exchange.numpy search.exchange.faiss search.exchange.usearch
@@ -122,6 +123,7 @@ FOLDERS = {
     "search/engines": "what answers a search",
     "search/engines/multi_index": "look-up tables: exact and sublinear",
     "search/engines/torch": "the search on a GPU",
+    "search/vectors": "vectors next to codes, in memory and in a file of their own",
     "search/exchange": "codes to and from other libraries and databases",
     "search/near": "all near pairs, and groups of near-duplicates",
     "search/servers": "an index on PostgreSQL or Milvus",

@@ -439,6 +439,24 @@ def _index(folder: Path) -> Iterator[None]:
     yield
 
 
+@kind("vectors", "v.fhi", 3)
+def _vectors(folder: Path) -> Iterator[None]:
+    from fusehash import HammingIndex
+
+    rng = np.random.default_rng(4)
+    codes, X = rng.integers(0, 256, (40, 4), dtype=np.uint8), rng.standard_normal((40, 5))
+    for number, kind in enumerate(("int8", "float16", "float32")):
+        options = {"vectors": kind, "dim": 5, "warm": False}
+        with HammingIndex.open(folder / "v.fhi", 32, factors=number == 1, **options) as index:
+            more = {"factors": np.ones((40, 2), np.float32)} if number == 1 else {}
+            index.add(codes, ids=np.arange(40) * 3, vectors=X, **more)
+            index.remove([0, 9])
+            index.replace(codes[1:2], ids=[6], vectors=X[:1], **{name: rows[:1] for name, rows in more.items()})
+            if number == 2:
+                index.compact()
+        yield
+
+
 @kind("collection", "c.collection", 8)
 def _collection(folder: Path) -> Iterator[None]:
     from fusehash.collection import Collection

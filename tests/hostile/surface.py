@@ -200,6 +200,24 @@ def use_index(path: Path, rng: Random) -> None:
             index.get(ids[0])
 
 
+@uses("vectors")
+def use_vectors(path: Path, rng: Random) -> None:
+    from fusehash import HammingIndex
+
+    with HammingIndex.open(path, warm=False, timeout=1.0, engine="numpy") as index:
+        query = np.zeros((1, index.n_bits // 8), np.uint8)
+        X = np.ones((1, index.dim or 1), np.float32)
+        index.search(query, k=3, rescore=X, candidates=20)
+        index.stats()
+        index.get_vectors(index.ids)
+        if writes(rng):
+            more = {"factors": X[:, [0, 0]]} if index.has_factors else {}
+            index.add(query, vectors=X, **more)
+            index.replace(query, index.ids[-1:], **more)
+            index.remove(index.ids[:1])
+            index.compact()
+
+
 @uses("retriever")
 def use_retriever(path: Path, rng: Random) -> None:
     from fusehash import Retriever

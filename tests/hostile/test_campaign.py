@@ -31,7 +31,8 @@ OPENING = {
     "files.atomic": "model", "files.tensors": "model", "integrations.datasets": "index", "retriever": "retriever",
     "search.exchange.milvus": "exchange_json", "search.exchange.numpy": "exchange_numpy",
     "search.exchange.pgvector": "exchange_sql", "search.exchange.rows": "exchange_json", "search.file": "index",
-    "search.index": "index", "sqlite.creation": "index", "sqlite.database": "index", "sqlite.writers": "collection",
+    "search.index": "index", "search.vectors.file": "vectors", "sqlite.creation": "index", "sqlite.database": "index",
+    "sqlite.writers": "collection",
     "streams.hdf5": "hdf5", "streams.npy": "npy", "streams.parquet": "parquet", "streams.zarr": "zarr",
     "streams.zarr.storage": "zarr", "trust": "npy",
 }  # fmt: skip

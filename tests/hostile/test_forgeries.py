@@ -19,7 +19,7 @@ from fusehash.errors import CorruptIndexError, DataError
 from fusehash.experiments.spec import parse_spec
 from fusehash.experiments.store import ResultStore
 from fusehash.files import atomic
-from fusehash.search import file as index_file
+from fusehash.search import blocks
 from fusehash.search.file import IndexFileError
 
 TEXTS = ["a red house", "a red barn", "a blue lake", "the blue sea"]
@@ -36,8 +36,8 @@ def index(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("width", [8 * 10**12, 4104, 0, -64, 12])
 def test_a_forged_width_of_an_index_is_refused(index: Path, width: int) -> None:
     with sqlite3.connect(index) as database:
-        state = index_file.FileState.read(database)
-        index_file.replace(state, n_bits=width).write(database)
+        state = blocks.FileState.read(database)
+        blocks.replace(state, n_bits=width).write(database)
     with pytest.raises(CorruptIndexError, match="state is damaged"):
         fh.HammingIndex.open(index, warm=False)
 
@@ -51,10 +51,10 @@ def test_a_forged_block_of_an_index_is_refused(index: Path, ids: int, codes: int
         *head, checksum = database.execute(
             "SELECT generation, first_id, last_id, count, checksum FROM block"
         ).fetchone()
-        forged = index_file._checksum(head, *blobs)
+        forged = blocks._checksum(head, *blobs)
         database.execute("UPDATE block SET ids = ?, codes = ?, checksum = ?", (*blobs, forged))
-        state = index_file.FileState.read(database)
-        index_file.replace(state, digest=state.digest - checksum + forged, count=ids // 8).write(database)
+        state = blocks.FileState.read(database)
+        blocks.replace(state, digest=state.digest - checksum + forged, count=ids // 8).write(database)
     with pytest.raises(CorruptIndexError):
         fh.HammingIndex.open(index, warm=False)
 
@@ -64,7 +64,7 @@ def test_too_many_processes_at_a_file_are_not_called_damage(index: Path, monkeyp
         raise sqlite3.OperationalError("locking protocol")
 
     opened = fh.HammingIndex.open(index, warm=False)
-    monkeypatch.setattr(index_file.FileState, "read", refused)
+    monkeypatch.setattr(blocks.FileState, "read", refused)
     with pytest.raises(IndexFileError, match="another process"):
         opened.add(np.zeros((1, 4), np.uint8))
 
@@ -158,4 +158,4 @@ def test_a_forked_child_gets_its_blas_threads_back() -> None:
 
 def test_checksums_are_those_of_zlib() -> None:
     """What the forgeries above rely on."""
-    assert index_file._checksum((1, 2), b"x") == zlib.crc32(b"x", zlib.crc32(b"(1, 2)"))
+    assert blocks._checksum((1, 2), b"x") == zlib.crc32(b"x", zlib.crc32(b"(1, 2)"))

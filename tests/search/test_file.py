@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from fusehash.errors import DataError, ParameterError
-from fusehash.search import HammingIndex, IndexFileError
-from fusehash.search import file as index_file
+from fusehash.search import HammingIndex, IndexFileError, blocks
 from hostile.scale import cases
 
 
@@ -163,8 +162,8 @@ STEPS = st.sampled_from(
 @given(steps=st.lists(st.tuples(STEPS, st.integers(0, 2**32)), max_size=25), room=st.sampled_from([64, 1 << 18]))
 def test_a_reader_sees_what_a_writer_has_done(steps: Any, room: int) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(index_file, "_BLOCK_BYTES", room)  # blocks of 6 codes, or of all
-        patch.setattr(index_file, "_REMOVALS", 3)
+        patch.setattr(blocks, "_BLOCK_BYTES", room)  # blocks of 6 codes, or of all
+        patch.setattr(blocks, "_REMOVALS", 3)
         model = Model(Path(folder))
         for kind, seed in steps:
             model.step(kind, seed)
@@ -181,7 +180,7 @@ def test_a_reader_catches_up_without_reading_everything(path: Path, monkeypatch:
     with opened(path, 64) as writer, opened(path) as reader:
         writer.add(random_codes(100_000))
         assert len(reader) == 100_000
-        monkeypatch.setattr(index_file, "_load", None)
+        monkeypatch.setattr(blocks, "load", None)
         writer.add(random_codes(10))
         writer.remove([5, 70_000])
         writer.replace(random_codes(1, seed=5), [6])

@@ -106,48 +106,62 @@ def test_a_reader_gets_vectors_of_the_codes_it_searched(tmp_path: Path, monkeypa
     with HammingIndex.open(path, N_BITS, vectors="float32", dim=DIM, warm=False) as writer:
         writer.add(codes, vectors=vectors)
         with HammingIndex.open(path, warm=False) as reader:
+            expected = reader.search(codes[:20], 200, rescore=vectors[:20])
             store: Any = reader._store
-            search, left = store.search, [7]
+            nearest, changes = store.engine.search, [writer.compact, lambda: writer.remove(range(50)), writer.compact]
+            changes.append(lambda: writer.replace(codes[:9], range(9), -vectors[:9]))
 
             def interrupted(*arguments: Any) -> Any:
-                answer = search(*arguments)
-                if left and not store._database.connection().in_transaction:
-                    writer.remove([left[0]])  # after the codes were searched, before the vectors are read
-                    left[0] += 1
+                answer = nearest(*arguments)
+                if changes:
+                    changes.pop()()  # after the codes were searched, before the vectors are read
                 return answer
 
-            monkeypatch.setattr(store, "search", interrupted)
-            found = reader.search(codes[:20], 200, rescore=vectors[:20])[1]
-            assert left[0] == 10  # three attempts, and one that nobody could interrupt
-            assert found.shape == (20, 197)
-            assert not np.isin([7, 8, 9], found).any()
+            monkeypatch.setattr(store.engine, "search", interrupted)
+            first = reader.search(codes[:20], 200, rescore=vectors[:20])
+            for one, other in zip(first, expected, strict=True):
+                assert_array_equal(one, other)
+            while changes:
+                before = reader.get_vectors(reader.ids)
+                ids, found = reader.ids, reader.search(codes[:20], 200, rescore=vectors[:20])
+                assert_allclose(found[0], brute(before, ids, vectors[:20], 200)[0], atol=2e-7)
+            assert reader.search(codes[:20], 200, rescore=vectors[:20])[1].shape == (20, 150)
 
 
 def test_a_damaged_vector_is_reported(tmp_path: Path) -> None:
     path, (codes, vectors) = tmp_path / "codes.db", made(50)
     with HammingIndex.open(path, N_BITS, vectors="int8", dim=DIM, warm=False) as index:
         index.add(codes, vectors=vectors)
-    with sqlite3.connect(path) as other:
-        other.execute("UPDATE vector SET data = zeroblob(?) WHERE id = 3", (DIM,))
-        other.execute("DELETE FROM vector WHERE id = 49")
-    other.close()
+    file = tmp_path / "codes.db-vectors-1"
+    data = bytearray(file.read_bytes())
+    stride = (len(data) - 64) // 50
+    data[64 + 3 * stride + 20] ^= 4
+    file.write_bytes(data)
+    for change in (lambda index: None, HammingIndex.compact):  # which does not make it whole
+        with HammingIndex.open(path, warm=False) as index:
+            change(index)
+            assert index.get_vectors([4]).shape == (1, DIM)
+            for k in (1, 50):
+                with pytest.raises(CorruptIndexError, match="the vector of id 3 is damaged"):
+                    index.search(codes[:1], k, rescore=vectors[:1], candidates=50)
+            with pytest.raises(CorruptIndexError, match="the vector of id 3 is damaged"):
+                index.get_vectors([48, 3])
+            assert index.search(codes[3:4], 1)[1].tolist() == [[3]]
+            if change is not HammingIndex.compact:
+                index.remove([0])
     with HammingIndex.open(path, warm=False) as index:
-        assert index.get_vectors([4]).shape == (1, DIM)
-        with pytest.raises(CorruptIndexError, match="the vector of id 3 is damaged"):
-            index.search(codes[:1], 50, rescore=vectors[:1])
-        with pytest.raises(CorruptIndexError, match="the vector of id 49 is missing"):
-            index.get_vectors([48, 49])
-        assert index.search(codes[3:4], 1)[1].tolist() == [[3]]
+        index.replace(codes[3:4], [3], vectors[3:4])
+        assert index.search(codes[:1], 50, rescore=vectors[:1])[1].shape == (1, 49)
 
 
 def test_indexes_without_vectors_have_the_old_format(tmp_path: Path) -> None:
     versions = {}
-    for name, options in {"old": {}, "new": {"vectors": "int8", "dim": 4}}.items():
+    for name, options in {"old": {}, "factors": {"factors": True}, "new": {"vectors": "int8", "dim": 4}}.items():
         HammingIndex.open(tmp_path / name, 64, warm=False, **options).close()
         with sqlite3.connect(tmp_path / name) as file:
             versions[name] = file.execute("PRAGMA user_version").fetchone()[0]
         file.close()
-    assert versions == {"old": 1, "new": 2}  # an earlier fusehash reads the first and refuses the second
+    assert versions == {"old": 1, "factors": 3, "new": 4}  # an earlier fusehash refuses the last
 
 
 def test_wrong_calls_change_nothing(make: Any) -> None:

@@ -22,7 +22,7 @@ from fusehash.collection.store import CollectionSettings, CollectionState, Encod
 from fusehash.datasets.folders import NewItem
 from fusehash.errors import DataError
 from fusehash.parameters import Progress, integer
-from fusehash.search.rows import check_ids
+from fusehash.search.ids import check_ids
 
 RETRAIN_SHARE = 0.5  # of items that are new to the model; with more, build() trains again
 BUILD_TIMEOUT = 600.0  # seconds that a generation, once it is built, waits for writers

@@ -26,7 +26,8 @@ from fusehash.collection.store import CollectionState
 from fusehash.collection.training import files_of
 from fusehash.errors import DataError
 from fusehash.parameters import integer, real
-from fusehash.search.rows import HIGHEST, Ids, check_ids
+from fusehash.search.ids import HIGHEST, check_ids
+from fusehash.search.rows import Ids
 from fusehash.sqlite import DamageError
 
 

@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike
 from fusehash.bits import Codes, check_codes
 from fusehash.errors import DataError
 from fusehash.extras import require
-from fusehash.search.rows import Ids, check_different, check_ids
+from fusehash.search.ids import check_different, check_ids
+from fusehash.search.rows import Ids
 from fusehash.views import PairedViews
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)?")

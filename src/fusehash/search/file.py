@@ -1,17 +1,12 @@
-"""An index file: codes in blocks, each with a checksum, in an SQLite database. One transaction per call.
+"""An index file: codes in blocks (blocks.py) in an SQLite database, and vectors in a file next to it.
 
-    state    one row: width, revision (counts changes), number of codes, highest id ever used, sum of the checksums
-    block    up to 256 KB of codes and their ids, ascending, as two blobs, and the revision that last wrote it
-    removal  the ids of the latest removals, so that a reader catches up without reading everything
-    vectors, vector   where vectors are kept, see vectors.py; such files have format 2
-    factors  where codes have factors, see factors.py; such files have format 3, all others format 1
+    state, block, removal   see blocks.py; a file with nothing else has format 1
+    factors                 where codes have factors, see factors.py; format 3, or 4 with vectors, too
+    vectors                 where vectors are kept: in which file, see vectors/file.py; format 4
+    vectors, vector         the same as earlier versions wrote it, see vectors/earlier.py; formats 2 and 3
 
-In a block the factors of a code follow its bytes.
-
-A call that adds codes writes a new block and merges the blocks before it that are no larger, as long as they fit into
-one: n codes added one by one are rewritten about log2(n) times, and blocks stay few. A call that removes or replaces
-rewrites the blocks that it touches. In the tables, the column of the revision is called `generation`. The functions at
-the end run inside a transaction; those that write return the state after it.
+One transaction per call. The first change of an index with vectors as earlier versions wrote them moves these vectors
+into a file of their own.
 """
 
 from __future__ import annotations
@@ -19,23 +14,23 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import zlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import astuple, dataclass, replace
-from functools import partial, reduce
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from fusehash.bits import Codes, check_codes
 from fusehash.errors import CorruptIndexError, FusehashError, ParameterError
-from fusehash.parameters import MAX_BITS
-from fusehash.search import factors, vectors
+from fusehash.search import blocks, factors
+from fusehash.search.blocks import FileState
 from fusehash.search.engines import Engine
-from fusehash.search.rows import CodeRows, Edit, Ids, Ints, find
+from fusehash.search.rows import CodeRows, Edit, Ids, Ints, slot_bytes
 from fusehash.search.store import MemoryStore
-from fusehash.search.vectors import Fetch, VectorFormat
+from fusehash.search.vectors import Locate, Records, VectorFormat, earlier
+from fusehash.search.vectors import file as vector_file
+from fusehash.search.vectors.file import MappedVectors, MissingFileError, VectorState
 from fusehash.sqlite import Connection, DamageError, Database, FileKind, create, log_size
 
 logger = logging.getLogger(__name__)
@@ -45,32 +40,35 @@ class IndexFileError(FusehashError, OSError):
     """An index file cannot be reached or written now; its content is unharmed."""
 
 
-_SCHEMA = (
-    "CREATE TABLE state (only INTEGER PRIMARY KEY, n_bits INTEGER, generation INTEGER, count INTEGER, last_id INTEGER, "
-    "digest INTEGER, replayable INTEGER, checksum INTEGER)",
-    "CREATE TABLE block (number INTEGER PRIMARY KEY, generation INTEGER, first_id INTEGER, last_id INTEGER, "
-    "count INTEGER, checksum INTEGER, ids BLOB, codes BLOB)",
-    "CREATE TABLE removal (generation INTEGER PRIMARY KEY, checksum INTEGER, ids BLOB)",
-)
 _KIND = FileKind(
     name=lambda path: f"The index file {path}",
     application_id=0x46484958,  # "FHIX"
     format=1,
-    schema=_SCHEMA,
+    schema=blocks.SCHEMA,
     unavailable=IndexFileError,
     corrupt=CorruptIndexError,
     settings=("synchronous=FULL", "cache_size=-512"),  # a small cache: the codes are in memory
 )
-_WITH_VECTORS = replace(_KIND, format=2, older=(1,), schema=(*_SCHEMA, *vectors.SCHEMA))
-_WITH_FACTORS = replace(_WITH_VECTORS, format=3, older=(1, 2), schema=(*_SCHEMA, *factors.SCHEMA))
-_WITH_BOTH = replace(_WITH_FACTORS, schema=(*_WITH_VECTORS.schema, *factors.SCHEMA))
-_BLOCK_BYTES = 1 << 18
-_REMOVALS = 256  # revisions that a reader may lag behind and still catch up block by block
-_REMOVED_IDS = 1 << 16  # a larger removal is not kept for readers, who then read everything
-_DIGEST = (1 << 62) - 1
-_ATTEMPTS = 3  # to read vectors of the codes that were searched, while others write
+_WITH_FACTORS = replace(_KIND, format=3, schema=(*blocks.SCHEMA, *factors.SCHEMA))
+_WITH_VECTORS = replace(_KIND, format=4, older=(1, 2, 3), schema=(*blocks.SCHEMA, *vector_file.SCHEMA))
+_WITH_BOTH = replace(_WITH_VECTORS, schema=(*_WITH_VECTORS.schema, *factors.SCHEMA))
+_SCHEMAS = [set(kind.schema) for kind in (_KIND, _WITH_FACTORS, _WITH_VECTORS, _WITH_BOTH)]
+_SCHEMAS += [{*kind.schema, *earlier.SCHEMA} for kind in (_KIND, _WITH_FACTORS)]
+_UNUSED_BYTES = 1 << 24  # of vectors no longer used; with more, and more than are used, the file is written again
+_MOVED_AT_ONCE = 1 << 12  # vectors
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class IndexContent:
+    """What one revision of a file holds, but for the vectors themselves."""
+
+    rows: CodeRows
+    state: FileState
+    has_factors: bool
+    form: VectorFormat | None
+    vectors: VectorState | None  # None without vectors, and with vectors as earlier versions stored them
 
 
 class FileStore(MemoryStore):
@@ -91,18 +89,20 @@ class FileStore(MemoryStore):
             if n_bits is None:
                 raise IndexFileError(f"There is no index at {path}; pass n_bits to create one.")
             _create(path, FileState(n_bits), form, has_factors)
-        self._database = Database(path, _WITH_FACTORS, timeout)
+        self._database = Database(path, _WITH_BOTH, timeout)
+        self._mapped: MappedVectors | None = None
         self._lock = self._database.lock  # one lock, so that a fork never copies half of a change
         self._version: tuple[int, int] | None
         self._is_open = False
         try:
             if log_size(path):  # of an interrupted process: a damaged file is refused before the log is merged into it
                 with self._database.read_only_connection() as connection:
-                    self._load(connection)
+                    _read(connection)
             self._version = self._database.data_version()
             with self._database.reading() as connection:
-                self._load(connection)
-            self.n_bits = self._state.n_bits
+                self._content = _read(connection)
+            content, _ = self._current_vectors()
+            self.n_bits, self.form, self.has_factors = content.state.n_bits, content.form, content.has_factors
             if n_bits is not None and n_bits != self.n_bits:
                 raise ParameterError("HammingIndex.open", "n_bits", f"{self.n_bits}, the width of {path}", n_bits)
             if form is not None and form != self.form:
@@ -121,25 +121,35 @@ class FileStore(MemoryStore):
         return f"in {self._database.path}"
 
     def compact(self) -> None:
-        """Write all rows again in full blocks and return the unused space to the disk."""
+        """Write all rows again in full blocks, and vectors in their order; return the unused space to the disk."""
+
+        def write(connection: Connection, content: IndexContent) -> IndexContent:
+            vectors = content.vectors
+            if vectors is not None and not (content.rows.has_ordered_slots and vectors.slots == len(content.rows)):
+                return self._with_vectors_in_order(connection, content)
+            return replace(content, state=blocks.write_all(connection, content.state, content.rows))
+
         with self._lock:
-            self._write(lambda connection: (self._rows, _write_all(connection, self._state, self._rows)))
+            self._write(write)
             self._database.compact()
-            self._rows = self._rows.trimmed()
+            self._content = replace(self._content, rows=self._content.rows.trimmed())
 
     def stats(self) -> dict[str, Any]:
         with self._lock:
-            stats, path = super().stats(), self._database.path
+            stats, path, content = super().stats(), self._database.path, self._content
             with self._database.reading() as connection:
-                (blocks,) = connection.execute("SELECT count(*) FROM block").fetchone()
-            sizes = {"file_bytes": self._database.size(), "log_bytes": log_size(path), "blocks": blocks}
-            return {**stats, "path": str(path), "revision": self._state.revision, **sizes}
+                (count,) = connection.execute("SELECT count(*) FROM block").fetchone()
+            sizes = {"file_bytes": self._database.size(), "log_bytes": log_size(path), "blocks": count}
+            if content.vectors is not None:
+                sizes["vector_file_bytes"] = content.vectors.end if content.vectors.number else 0
+            return {**stats, "path": str(path), "revision": content.state.revision, **sizes}
 
     def close(self) -> None:
         with self._lock:
             if self._is_open:
                 self._is_open = False
                 self._keep_tables()
+            self._mapped = None
             self._database.close()
 
     def _resume_tables(self) -> None:
@@ -147,8 +157,8 @@ class FileStore(MemoryStore):
         if (resume := getattr(self.engine, "resume", None)) is None:
             return
         with _tables_are_optional(self._database.path, "read"), self._database.reading() as connection:
-            self._catch_up(connection)
-            resume(self._database.path, self._rows, partial(_ids_outside, connection))
+            self._content = _read(connection, self._content)
+            resume(self._database.path, self._content.rows, partial(_ids_outside, connection))
 
     def _keep_tables(self) -> None:
         """Let the engine write its tables next to the file, if they are of the rows that are in it now."""
@@ -156,78 +166,159 @@ class FileStore(MemoryStore):
             return
         with _tables_are_optional(self._database.path, "written"):
             with self._database.reading() as connection:
-                self._catch_up(connection)
-                blocks = np.array(connection.execute("SELECT number, checksum FROM block").fetchall(), np.int64)
-            keep(self._database.path, self._rows, blocks.reshape(-1, 2))
+                self._content = _read(connection, self._content)
+                known = np.array(connection.execute("SELECT number, checksum FROM block").fetchall(), np.int64)
+            keep(self._database.path, self._content.rows, known.reshape(-1, 2))
 
     def _current(self) -> CodeRows:
         """The rows as last committed by any process."""
+        return self._current_content().rows
+
+    def _current_content(self) -> IndexContent:
         with self._lock:
             version = self._database.data_version()
             if version != self._version:
                 with self._database.reading() as connection:
-                    self._catch_up(connection)
+                    self._content = _read(connection, self._content)
                 self._version = version
-            return self._rows
+            return self._content
+
+    def _current_vectors(self) -> tuple[IndexContent, MappedVectors | None]:
+        """The current content and its vectors, if they are in a file of their own."""
+        path, kind = self._database.path, self._database.kind
+        with self._lock:
+            while True:
+                content = self._current_content()
+                if content.vectors is None:
+                    return content, None
+                try:
+                    if self._mapped is None or not self._mapped.holds(content.vectors):
+                        self._mapped = MappedVectors.open(path, content.vectors, kind)
+                except MissingFileError:  # another process may have rewritten it meanwhile
+                    self._version = None
+                    if self._current_content() is content:
+                        raise IndexFileError(vector_file.missing(path, content.vectors)) from None
+                    continue
+                self._mapped.check(path, kind)
+                return content, self._mapped
+
+    def _with_vectors(self, use: Callable[[CodeRows, Locate], T], form: VectorFormat) -> T:
+        content, mapped = self._current_vectors()
+        if mapped is None:  # one state of the file for all of it
+            with self._database.reading() as connection:
+                content = _read(connection, content)
+                return use(content.rows, partial(earlier.located, connection, form, content.rows))
+        records, rows = mapped.records, content.rows
+
+        def locate(positions: Ints) -> tuple[Records, Ints]:
+            return records, rows.slots_at(positions)
+
+        with self._database.reporting():
+            return use(rows, locate)
 
     def _change(self, plan: Callable[[CodeRows, int], Edit]) -> Edit:
         edit: Edit
 
-        def write(connection: Connection) -> tuple[CodeRows, FileState]:
+        def write(connection: Connection, content: IndexContent) -> IndexContent:
             nonlocal edit
-            edit = plan(self._rows, self._state.last_id)
-            if self.form is not None:
-                _write_vectors(connection, edit)
-            return edit.apply(self._rows), _write_edit(connection, self._state, edit)
+            edit = plan(content.rows, content.state.last_id)
+            vectors, stored = self._stored(connection, content, edit)
+            state = replace(content.state, slots=None if vectors is None else vectors.slots)
+            rows, state = stored.apply(content.rows), blocks.write_edit(connection, state, stored)
+            content = replace(content, rows=rows, state=state, vectors=vectors)
+            is_sparse = vectors is not None and vectors.slots > 2 * len(rows) + _UNUSED_BYTES // vectors.stride
+            return self._with_vectors_in_order(connection, content) if is_sparse else content
 
         with self._lock:
             self._write(write)
             return edit
 
-    def _with_vectors(self, use: Callable[[CodeRows, Fetch], T], form: VectorFormat) -> T:
-        """`use` is called again if another process has changed the file before the vectors were read."""
-        for _ in range(_ATTEMPTS):
-            with self._lock:
-                rows, revision = self._current(), self._state.revision
+    def _stored(self, connection: Connection, content: IndexContent, edit: Edit) -> tuple[VectorState | None, Edit]:
+        """Write the vectors of an edit; returns it with the slots of its rows."""
+        vectors = content.vectors
+        if vectors is None or not len(edit.ids):
+            return vectors, edit
+        if edit.vectors is None:  # they stay
+            slots = content.rows.slots_at(content.rows.positions(edit.ids))
+        else:
+            with vector_file.appending(self._database.path, vectors, self._database.kind) as writer:
+                slots = writer.add(edit.vectors)
+            vectors = writer.state.write(connection)
+        return vectors, replace(edit, codes=np.hstack([edit.codes, slot_bytes(slots)]))
 
-            def fetch(ids: Ids, revision: int = revision) -> Codes:
-                with self._database.reading() as connection:
-                    if FileState.read(connection).revision != revision:
-                        raise _ChangedError
-                    return vectors.read_vectors(connection, form, ids)
+    def _with_vectors_in_order(self, connection: Connection, content: IndexContent) -> IndexContent:
+        """Write all rows again, and their vectors into a new file in the same order."""
+        assert content.vectors is not None
+        path, kind, rows = self._database.path, self._database.kind, content.rows
+        records = MappedVectors.open(path, content.vectors, kind).records
+        with vector_file.creating(path, content.vectors, kind) as writer:
+            for start in range(0, len(rows), _MOVED_AT_ONCE):
+                writer.copy(records, rows.slots_at(np.arange(start, min(start + _MOVED_AT_ONCE, len(rows)))))
+        return _written_with(connection, content, writer.state)
 
-            with contextlib.suppress(_ChangedError):
-                return use(rows, fetch)
-        with self._database.reading() as connection:  # which keeps one state of the file for all of it
-            self._catch_up(connection)
-            self._version = None
-            return use(self._rows, lambda ids: vectors.read_vectors(connection, form, ids))
+    def _with_own_file(self, connection: Connection, content: IndexContent, vectors: VectorState) -> IndexContent:
+        """Move vectors that an earlier version stored in a table into a file of their own."""
+        rows = content.rows
+        with vector_file.creating(self._database.path, vectors, self._database.kind) as writer:
+            for start in range(0, len(rows), _MOVED_AT_ONCE):
+                ids = rows.ids_between(start, start + _MOVED_AT_ONCE)
+                writer.add(*earlier.read_vectors(connection, vectors.form, ids))
+        earlier.drop(connection)
+        for statement in vector_file.SCHEMA:
+            connection.execute(statement)
+        connection.execute(f"PRAGMA user_version={_WITH_BOTH.format}")
+        return _written_with(connection, content, writer.state)
 
-    def _write(self, write: Callable[[Connection], tuple[CodeRows, FileState]]) -> None:
+    def _write(self, write: Callable[[Connection, IndexContent], IndexContent]) -> None:
         """Carry out `write` in one transaction, after catching up with other processes."""
         self._current()
         version, self._version = self._version, None  # if the call is interrupted, the next one catches up again
+        path = self._database.path
         with self._database.writing() as connection:
-            self._catch_up(connection)
-            rows, state = write(connection)
-        self._rows, self._state, self._version = rows, state, version
+            content = _read(connection, self._content)
+            vectors = content.vectors
+            try:
+                if content.form is not None and vectors is None:
+                    vectors = VectorState.of_earlier(content.form, content.state)
+                    content = self._with_own_file(connection, content, vectors)
+                content = write(connection, content)
+            except BaseException:
+                if vectors is not None:
+                    vector_file.remove_uncommitted(path, vectors)
+                raise
+        self._content, self._version = content, version
+        if content.vectors is not None:
+            vector_file.remove_earlier(path, content.vectors)
 
-    def _load(self, connection: Connection) -> None:
-        tables = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master")}
-        if tables not in [set(kind.schema) for kind in (_KIND, _WITH_VECTORS, _WITH_FACTORS, _WITH_BOTH)]:
-            raise DamageError("it does not hold the tables of an index")
-        self.form = VectorFormat.read(connection) if tables.issuperset(vectors.SCHEMA) else None
-        self.has_factors = tables.issuperset(factors.SCHEMA)
-        state = self._read_state(connection)
-        self._rows, self._state = _load(connection, state), state
 
-    def _catch_up(self, connection: Connection) -> None:
-        state = self._read_state(connection)
-        if state.revision != self._state.revision:
-            self._rows, self._state = _catch_up(connection, state, self._rows, self._state.revision), state
+def _read(connection: Connection, before: IndexContent | None = None) -> IndexContent:
+    """The content of the file, with what is known of an earlier revision."""
+    state = FileState.read(connection)
+    if before is not None and state.revision == before.state.revision:
+        return before
+    tables = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master")}
+    if tables not in _SCHEMAS:
+        raise DamageError("it does not hold the tables of an index")
+    has_factors, vectors, form = tables.issuperset(factors.SCHEMA), None, None
+    if tables.issuperset(vector_file.SCHEMA):
+        vectors = VectorState.read(connection)
+        form = vectors.form
+    elif tables.issuperset(earlier.SCHEMA):
+        form = earlier.read_format(connection)
+    slots = None if vectors is None else vectors.slots
+    state = replace(state, n_extra=factors.N_BYTES * has_factors, slots=slots)
+    if before is None or (before.vectors is None) != (vectors is None):
+        rows = blocks.load(connection, state)
+    else:
+        rows = blocks.catch_up(connection, state, before.rows, before.state.revision)
+    return IndexContent(rows, state, has_factors, form, vectors)
 
-    def _read_state(self, connection: Connection) -> FileState:
-        return replace(FileState.read(connection), n_extra=factors.N_BYTES * self.has_factors)
+
+def _written_with(connection: Connection, content: IndexContent, vectors: VectorState) -> IndexContent:
+    """Write all rows again, the slots of which are now their positions."""
+    rows = content.rows.with_slots()
+    state = blocks.write_all(connection, replace(content.state, slots=len(rows)), rows)
+    return replace(content, rows=rows, state=state, vectors=vectors.write(connection))
 
 
 @contextlib.contextmanager
@@ -248,220 +339,13 @@ def _ids_outside(connection: Connection, blocks: Ints) -> Ids:
     return np.concatenate(ids)
 
 
-class _ChangedError(Exception):
-    """The file has changed since its codes were searched."""
-
-
 def _create(path: Path, state: FileState, form: VectorFormat | None, has_factors: bool) -> None:
     def fill(connection: Connection) -> None:
         state.write(connection)
         if form is not None:
-            form.write(connection)
+            VectorState.new(form).write(connection)
         if has_factors:
             connection.execute("INSERT INTO factors VALUES (1, 2)")
 
     plain, with_vectors = (_WITH_FACTORS, _WITH_BOTH) if has_factors else (_KIND, _WITH_VECTORS)
     create(path, plain if form is None else with_vectors, fill)
-
-
-def _write_vectors(connection: Connection, edit: Edit) -> None:
-    if len(edit.removed) and not edit.replaces:
-        vectors.remove_vectors(connection, edit.removed)
-    if edit.vectors is not None:
-        vectors.write_vectors(connection, edit.ids, edit.vectors)
-
-
-@dataclass(frozen=True)
-class FileState:
-    """The one row of the table `state`."""
-
-    n_bits: int
-    revision: int = 0
-    count: int = 0
-    last_id: int = -1
-    digest: int = 0
-    replayable: int = 0  # the oldest revision from which a reader can catch up
-    n_extra: int = 0  # bytes next to a code; not in the row
-
-    def write(self, connection: Connection) -> FileState:
-        row = astuple(self)[:-1]
-        connection.execute("INSERT OR REPLACE INTO state VALUES (1, ?, ?, ?, ?, ?, ?, ?)", (*row, _checksum(row)))
-        return self
-
-    @classmethod
-    def read(cls, connection: Connection) -> FileState:
-        row = connection.execute(
-            "SELECT n_bits, generation, count, last_id, digest, replayable, checksum FROM state WHERE only = 1"
-        ).fetchone()
-        if row is None or not all(isinstance(value, int) for value in row) or _checksum(row[:-1]) != row[-1]:
-            raise DamageError("its state is damaged")
-        if row[0] not in range(8, MAX_BITS + 1, 8) or not 0 <= row[1] < 1 << 62:  # a forged width or revision
-            raise DamageError("its state is damaged")
-        return cls(*row[:-1])
-
-    @property
-    def n_bytes(self) -> int:
-        """Bytes of a code and its extras."""
-        return self.n_bits // 8 + self.n_extra
-
-    @property
-    def capacity(self) -> int:
-        """Codes that fit into a block."""
-        return _BLOCK_BYTES // (8 + self.n_bytes)
-
-    def plus(self, count: int, checksum: int) -> FileState:
-        """The state with a block added or, if both numbers are negative, taken out."""
-        return replace(self, count=self.count + count, digest=self.digest + checksum & _DIGEST)
-
-
-def _load(connection: Connection, state: FileState) -> CodeRows:
-    """All rows of the file, checked."""
-    # The size is taken from the blobs: a damaged count must not allocate the memory that it claims.
-    (size,) = connection.execute("SELECT coalesce(sum(length(ids)), 0) / 8 FROM block").fetchone()
-    if size != state.count:
-        raise DamageError("codes are missing from it")
-    digest = 0
-
-    def blocks() -> Iterator[tuple[Ids, Codes]]:
-        nonlocal digest
-        for _, checksum, ids, codes in _read_blocks(connection, state, "ORDER BY first_id"):
-            digest = (digest + checksum) & _DIGEST
-            yield ids, codes
-
-    try:
-        rows = CodeRows.gathered(state.n_bits // 8, size, blocks(), size + size // 64, state.n_extra)
-    except ValueError as error:
-        raise DamageError("codes are missing from it") from error
-    if digest != state.digest:
-        raise DamageError("codes are missing from it")
-    if rows.first_id is None and np.any(rows.ids[1:] == rows.ids[:-1]):
-        raise DamageError("an id occurs twice in it")
-    return rows
-
-
-def _catch_up(connection: Connection, state: FileState, rows: CodeRows, revision: int) -> CodeRows:
-    """Bring rows of an earlier revision up to date, reading only what has changed where that is less."""
-    query = "SELECT coalesce(sum(count), 0) FROM block WHERE generation > ?"
-    (changed,) = connection.execute(query, (revision,)).fetchone()
-    if revision < state.replayable or 2 * changed > state.count:
-        return _load(connection, state)
-    for checksum, blob in connection.execute("SELECT checksum, ids FROM removal WHERE generation > ?", (revision,)):
-        if not isinstance(blob, bytes) or len(blob) % 8 or zlib.crc32(blob) != checksum:
-            raise DamageError("a removal is damaged")
-        here, positions = rows.find(np.frombuffer(blob, "<i8").astype(np.int64))
-        rows = rows.without(positions[here]) if here.any() else rows
-    for _, _, ids, codes in _read_blocks(connection, state, f"WHERE generation > {revision} ORDER BY first_id"):
-        here, positions = rows.find(ids)
-        if here.any() and np.any(rows.wide(positions[here]) != codes[here]):
-            rows = rows.with_codes(positions[here], codes[here])
-        rows = rows.with_added(ids[~here], codes[~here]) if not here.all() else rows
-    return rows if len(rows) == state.count else _load(connection, state)
-
-
-def _read_blocks(connection: Connection, state: FileState, which: str) -> Iterator[tuple[int, int, Ids, Codes]]:
-    """Number, checksum, ids and codes of blocks, checked."""
-    columns = "number, generation, first_id, last_id, count, checksum, ids, codes"
-    for number, *head, checksum, ids, codes in connection.execute(f"SELECT {columns} FROM block {which}"):
-        is_block = isinstance(ids, bytes) and isinstance(codes, bytes) and all(isinstance(value, int) for value in head)
-        if not is_block or _checksum(head, ids, codes) != checksum:
-            raise DamageError(f"block {number} is damaged")
-        if (len(ids), len(codes)) != (8 * head[3], state.n_bytes * head[3]):
-            raise DamageError(f"block {number} is damaged")
-        matrix = np.frombuffer(codes, np.uint8).reshape(-1, state.n_bytes)
-        if state.n_extra and not np.isfinite(factors.decoded(matrix[:, -state.n_extra :])).all():
-            raise DamageError(f"block {number} is damaged")
-        yield number, checksum, np.frombuffer(ids, "<i8").astype(np.int64, copy=False), matrix
-
-
-def _write_edit(connection: Connection, state: FileState, edit: Edit) -> FileState:
-    state = replace(state, revision=state.revision + 1, last_id=edit.last_id(state.last_id))
-    if len(edit.removed):
-        state = _rewrite(connection, state, edit)
-        state = _note_removal(connection, state, edit.removed if not edit.replaces else edit.removed[:0])
-    if len(edit.ids) and not edit.replaces:
-        state = _append(connection, state, edit.ids, edit.codes)
-    return state.write(connection)
-
-
-def _write_all(connection: Connection, state: FileState, rows: CodeRows) -> FileState:
-    """Write all rows again, in as few blocks as possible."""
-    revision = state.revision + 1
-    connection.execute("DELETE FROM block")
-    connection.execute("DELETE FROM removal")
-    state = replace(state, revision=revision, replayable=revision, count=0, digest=0)
-    return _insert(connection, state, rows.ids, rows.wide()).write(connection)
-
-
-def _append(connection: Connection, state: FileState, ids: Ids, codes: Codes) -> FileState:
-    """Write new rows, merged with the last blocks where those are no larger and all fit into one block."""
-    size, first = len(ids), None
-    for number, count in connection.execute("SELECT number, count FROM block ORDER BY number DESC"):
-        if count > size or size + count > state.capacity:
-            break
-        first, size = number, size + count
-    if first is not None:
-        for _, checksum, earlier_ids, earlier_codes in _read_blocks(connection, state, f"WHERE number >= {first}"):
-            ids, codes = np.concatenate((ids, earlier_ids)), np.concatenate((codes, earlier_codes))
-            state = state.plus(-len(earlier_ids), -checksum)
-        order = np.argsort(ids, kind="stable")
-        ids, codes = ids[order], codes[order]
-        connection.execute("DELETE FROM block WHERE number >= ?", (first,))
-    return _insert(connection, state, ids, codes)
-
-
-def _insert(connection: Connection, state: FileState, ids: Ids, codes: Codes) -> FileState:
-    for start in range(0, len(ids), state.capacity):
-        part = slice(start, start + state.capacity)
-        state = _put(connection, state, None, ids[part], codes[part])
-    return state
-
-
-def _rewrite(connection: Connection, state: FileState, edit: Edit) -> FileState:
-    """Remove ids from the blocks that hold them, or replace their codes there."""
-    missing = len(edit.removed)
-    for number, first, last in connection.execute("SELECT number, first_id, last_id FROM block").fetchall():
-        begin, end = np.searchsorted(edit.removed, first), np.searchsorted(edit.removed, last, side="right")
-        if begin == end:
-            continue
-        ((_, checksum, ids, codes),) = _read_blocks(connection, state, f"WHERE number = {number}")
-        here, positions = find(ids, edit.removed[begin:end])
-        if not here.any():
-            continue
-        missing -= int(np.count_nonzero(here))
-        state = state.plus(-len(ids), -checksum)
-        if edit.replaces:
-            codes = codes.copy()
-            codes[positions[here]] = edit.codes[begin:end][here]
-        else:
-            ids, codes = np.delete(ids, positions[here]), np.delete(codes, positions[here], axis=0)
-        connection.execute("DELETE FROM block WHERE number = ?", (number,))
-        if len(ids):
-            state = _put(connection, state, number, ids, codes)
-    if missing:
-        raise DamageError("codes are missing from it")
-    return state
-
-
-def _put(connection: Connection, state: FileState, number: int | None, ids: Ids, codes: Codes) -> FileState:
-    """Write one block under a number, or under the next one."""
-    blobs = ids.astype("<i8", copy=False).tobytes(), check_codes(codes, 8 * state.n_bytes).tobytes()
-    head = state.revision, int(ids[0]), int(ids[-1]), len(ids)
-    checksum = _checksum(head, *blobs)
-    connection.execute("INSERT INTO block VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (number, *head, checksum, *blobs))
-    return state.plus(len(ids), checksum)
-
-
-def _note_removal(connection: Connection, state: FileState, removed: Ids) -> FileState:
-    """Keep the ids of a removal for readers that have yet to catch up, and delete the oldest ones."""
-    oldest = state.revision - _REMOVALS
-    if len(removed) > _REMOVED_IDS:
-        oldest = state.revision
-    elif len(removed):
-        blob = removed.astype("<i8").tobytes()
-        connection.execute("INSERT INTO removal VALUES (?, ?, ?)", (state.revision, zlib.crc32(blob), blob))
-    connection.execute("DELETE FROM removal WHERE generation <= ?", (oldest,))
-    return replace(state, replayable=max(state.replayable, oldest))
-
-
-def _checksum(head: Sequence[int], *blobs: bytes) -> int:
-    return reduce(lambda checksum, blob: zlib.crc32(blob, checksum), blobs, zlib.crc32(repr(tuple(head)).encode()))

@@ -20,8 +20,9 @@ from fusehash.search import engines
 from fusehash.search.engines.scan import warm_up
 from fusehash.search.factors import encoded
 from fusehash.search.file import FileStore
-from fusehash.search.projections import Projections, check_projections, check_real, is_real
-from fusehash.search.rows import NO_IDS, Distances, Ids, Ints, check_different, check_ids
+from fusehash.search.ids import check_different, check_ids
+from fusehash.search.projections import Projections, check_floats, check_projections, is_real
+from fusehash.search.rows import NO_IDS, Distances, Ids, Ints
 from fusehash.search.servers import address as server
 from fusehash.search.store import MemoryStore, Store
 from fusehash.search.vectors import KINDS, MAX_DIM, VectorFormat
@@ -444,12 +445,11 @@ class HammingIndex:
                 raise ParameterError("HammingIndex.search", "candidates", "None without `rescore`", candidates)
             return self._store.search(queries, k, _check_allowed(allowed), threads)
         store = self._local("vectors")
-        vectors = check_real(rescore, store.checked_form().dim, "Query vectors")
+        vectors = check_floats(rescore, store.checked_form().dim, "Query vectors")
         if len(vectors) != len(queries):
             raise DataError(f"There must be one vector for each of {len(queries)} queries. Got {len(vectors)} instead.")
         count = _CANDIDATES.check("HammingIndex.search", "candidates", candidates)
         count = max(k, 100, 10 * k) if count is None else max(k, int(count))
-        vectors = vectors / np.abs(vectors).max(axis=1, keepdims=True, initial=np.finfo(float).tiny)
         return store.rescored(queries, k, _check_allowed(allowed), threads, vectors, count)
 
     def range_search(

@@ -67,6 +67,11 @@ def check_projections(queries: ArrayLike, n_bits: int) -> Projections:
 
 def check_real(matrix: ArrayLike, width: int, what: str) -> NDArray[np.float64]:
     """An (n, width) matrix of real numbers in double precision; DataError for NaN, infinity and rows of zeros."""
+    return check_floats(matrix, width, what).astype(np.float64)
+
+
+def check_floats(matrix: ArrayLike, width: int, what: str) -> NDArray[np.floating[Any]]:
+    """The same in the precision in which it comes, without copies of it."""
     try:
         values = np.asarray(matrix)
     except ValueError:
@@ -76,16 +81,19 @@ def check_real(matrix: ArrayLike, width: int, what: str) -> NDArray[np.float64]:
             f"{what} must be a matrix of floats of shape (n, {width}). Got {values.dtype} of shape {values.shape} "
             "instead."
         )
-    real = values.astype(np.float64)
-    is_finite = np.all(np.abs(real) <= _HIGHEST, axis=1)
+    with np.errstate(over="ignore"):  # of longer floats
+        lowest, highest = (
+            extreme(values, axis=1, initial=0.0).astype(np.float64) for extreme in (np.min, np.max)
+        )  # NaN if one is
+    is_finite = (highest <= _HIGHEST) & (lowest >= -_HIGHEST)
     if not is_finite.all():
         row = int(np.argmin(is_finite))
         raise DataError(f"{what} must be finite. Row {row} has NaN, infinity or numbers beyond 1e300.")
-    is_zero = np.all(real == 0, axis=1)
+    is_zero = (lowest == 0) & (highest == 0)
     if is_zero.any():
         row = int(np.argmax(is_zero))
         raise DataError(f"{what} must not be zero in all columns. Row {row} is, which has no direction.")
-    return real
+    return values
 
 
 def quantized(real: NDArray[np.float64]) -> Projections:

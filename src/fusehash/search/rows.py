@@ -1,12 +1,13 @@
-"""Codes and their ids in memory, in order of id, and the checks of ids that callers pass.
+"""Codes and their ids in memory, in order of id.
 
 A `CodeRows` never changes once a search may use it: adding and removing return a new one. Appending (new ids above all
 others) writes into spare room past the end, which no earlier `CodeRows` sees. The room is 1/64 of the size: a million
 codes of 64 bits take 8 MB and at most 2 % more. Ids without gaps (0, 1, 2, ...) are not stored; others take 8 bytes per
 code. Membership is a binary search; there is no dictionary.
 
-A code may have a few more bytes next to it, `extras` (see factors.py). Where codes come and go, those bytes are
-appended to them: a wide row is a code and its extras.
+A code may have a few more bytes next to it, `extras` (see factors.py), and a slot, which says where its vector is (see
+vectors). Where codes come and go, those are appended to them: a wide row is a code, its extras and its slot in eight
+bytes. Slots are not stored as long as they count up from row to row, as they do while codes are only added in order.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from fusehash.bits import Codes
-from fusehash.errors import DataError
+from fusehash.search.counting import Counting
+from fusehash.search.ids import check_here, find, selected
 
 Ids = NDArray[np.int64]
 Ints = NDArray[np.int64]
@@ -30,7 +32,7 @@ Allowed: TypeAlias = "NDArray[Any] | None"  # what may be returned; None for all
 Threads: TypeAlias = "int | None"  # None for all cores
 
 NO_IDS: Ids = np.empty(0, np.int64)
-HIGHEST = int(np.iinfo(np.int64).max)
+SLOT_BYTES = 8  # of a slot in a wide row
 
 
 class Changes:
@@ -56,19 +58,26 @@ class CodeRows:
     """`ids`, ascending and without repetition, and one row of `codes` and one of `extras` for each."""
 
     __slots__ = (
-        "__weakref__", "_codes", "_extras", "_first_id", "_stored_ids", "changes", "codes", "extras", "n_changes",
+        "__weakref__", "_codes", "_extras", "_ids", "_slots", "changes", "codes", "extras", "n_changes",
     )  # fmt: skip
 
     def __init__(
-        self, n_bytes: int, size: int = 0, capacity: int = 0, *, first_id: int | None = None, n_extra: int = 0
+        self,
+        n_bytes: int,
+        size: int = 0,
+        capacity: int = 0,
+        *,
+        first_id: int | None = None,
+        n_extra: int = 0,
+        has_slots: bool = False,
     ) -> None:
         """Room for rows; ids count up from `first_id`, or are stored if it is None and there are any."""
         capacity = max(size, capacity)
         raw = np.empty(capacity * n_bytes + 64, np.uint8)
         skip = -raw.ctypes.data % 64  # on a boundary of 64 bytes no vector straddles two cache lines
         self._codes = raw[skip : skip + capacity * n_bytes].reshape(capacity, n_bytes)
-        self._stored_ids: Ids | None = np.empty(capacity, np.int64) if size and first_id is None else None
-        self._first_id = first_id or 0
+        self._ids = Counting(first_id or 0, np.empty(capacity, np.int64) if size and first_id is None else None)
+        self._slots = Counting() if has_slots else None
         self._extras: Codes = np.empty((capacity, n_extra), np.uint8)
         self.codes: Codes = self._codes[:size]
         self.extras: Codes = self._extras[:size]
@@ -84,19 +93,19 @@ class CodeRows:
 
     @classmethod
     def gathered(
-        cls, n_bytes: int, size: int, blocks: Iterable[tuple[Ids, Codes]], capacity: int = 0, n_extra: int = 0
+        cls, n_bytes: int, size: int, blocks: Iterable[tuple[Ids, Codes]], capacity: int = 0, **options: Any
     ) -> CodeRows:
         """Rows from blocks of wide rows, each in order of id; there must be `size` of them.
 
         Raises ValueError if there are more or fewer.
         """
-        rows, filled = cls(n_bytes, size, capacity, first_id=0, n_extra=n_extra), 0
+        rows, filled = cls(n_bytes, size, capacity, first_id=0, **options), 0
         for ids, wide in blocks:
             end = filled + len(ids)
             if end > size:
                 raise ValueError("there are more rows than expected")
-            rows._put_ids(filled, ids)
             rows._put(slice(filled, end), wide)
+            rows._put_numbers(filled, ids, wide)
             filled = end
         if filled != size:
             raise ValueError("there are fewer rows than expected")
@@ -108,7 +117,8 @@ class CodeRows:
     @property
     def nbytes(self) -> int:
         """Bytes in memory, spare room included."""
-        return self._codes.nbytes + self._extras.nbytes + (0 if self._stored_ids is None else self._stored_ids.nbytes)
+        slots = 0 if self._slots is None else self._slots.nbytes
+        return self._codes.nbytes + self._extras.nbytes + self._ids.nbytes + slots
 
     @property
     def ids(self) -> Ids:
@@ -118,27 +128,34 @@ class CodeRows:
     @property
     def first_id(self) -> int | None:
         """The first id if all of them count up from it, else None."""
-        return self._first_id if self._stored_ids is None else None
+        return None if self._ids.is_stored else self._ids.first
+
+    @property
+    def has_ordered_slots(self) -> bool:
+        """Whether the slot of every row is its position."""
+        return self._slots is not None and not self._slots.is_stored and self._slots.first == 0
 
     def ids_between(self, start: int, stop: int) -> Ids:
         """The ids of some consecutive rows."""
-        if self._stored_ids is None:
-            stop = min(stop, len(self))
-            return np.arange(self._first_id + start, self._first_id + max(start, stop), dtype=np.int64)
-        return self._stored_ids[: len(self)][start:stop]
+        return self._ids.between(start, min(stop, len(self)))
 
     def ids_at(self, positions: NDArray[Any]) -> Ids:
         """The ids of the rows at some positions."""
-        return positions + self._first_id if self._stored_ids is None else self._stored_ids[positions]
+        return self._ids.at(positions)
+
+    def slots_at(self, positions: NDArray[Any]) -> Ints:
+        """The slots of the rows at some positions."""
+        assert self._slots is not None
+        return self._slots.at(positions)
 
     def find(self, ids: Ids) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
         """Whether each id is here, and its position (or the position at which it would be)."""
-        if self._stored_ids is not None:
-            return find(self._stored_ids[: len(self)], ids)
-        last_id = self._first_id + len(self) - 1
-        here = (ids >= self._first_id) & (ids <= last_id)
+        if self._ids.is_stored:
+            return find(self.ids, ids)
+        first_id, last_id = self._ids.first, self._ids.first + len(self) - 1
+        here = (ids >= first_id) & (ids <= last_id)
         # Clipped before the subtraction, which could overflow.
-        return here, (np.clip(ids, self._first_id, last_id + 1) - self._first_id).astype(np.intp, copy=False)
+        return here, (np.clip(ids, first_id, last_id + 1) - first_id).astype(np.intp, copy=False)
 
     def positions(self, ids: Ids) -> NDArray[np.intp]:
         """Positions of ids, all of which must be here."""
@@ -156,10 +173,18 @@ class CodeRows:
         return positions[here].astype(np.int64, copy=False)
 
     def wide(self, positions: Any = slice(None)) -> Codes:
-        """Some rows, each with its extras appended; the codes themselves if there are none."""
-        if not self.extras.shape[1]:
-            return self.codes[positions]
-        return np.hstack([self.codes[positions], self.extras[positions]])
+        """Some rows (positions, or a slice of step 1), each with its extras and its slot appended.
+
+        The codes themselves if there are none.
+        """
+        parts = [self.codes[positions]]
+        if self.extras.shape[1]:
+            parts.append(self.extras[positions])
+        if self._slots is not None:
+            is_slice = isinstance(positions, slice)
+            slots = self._slots.between(*positions.indices(len(self))[:2]) if is_slice else self._slots.at(positions)
+            parts.append(slot_bytes(slots))
+        return parts[0] if len(parts) == 1 else np.hstack(parts)
 
     def with_added(self, ids: Ids, wide: Codes) -> CodeRows:
         """These rows and new wide ones; `ids` ascending, none of them here yet.
@@ -178,82 +203,89 @@ class CodeRows:
             added.codes[is_old], added.extras[is_old] = self.codes, self.extras
             all_ids = np.empty(total, np.int64)
             all_ids[positions], all_ids[is_old] = ids, self.ids
-            added._put_ids(0, all_ids)
+            added._ids.put(0, all_ids, total)
+            if self._slots is not None and added._slots is not None:
+                all_slots = np.empty(total, np.int64)
+                all_slots[positions], all_slots[is_old] = slots_of(wide), self._slots.between(0, size)
+                added._slots.put(0, all_slots, total)
             return added._after(self, ids)
         added = CodeRows.__new__(CodeRows)
-        added._codes, added._stored_ids, added._first_id = self._codes, self._stored_ids, self._first_id
-        added._extras = self._extras
+        added._codes, added._extras = self._codes, self._extras
+        added._ids, added._slots = self._ids.copy(), None if self._slots is None else self._slots.copy()
         if total > len(self._codes):
             room = self._like(0, total + total // 64 if size else total)
             added._codes, added._extras = room._codes, room._extras
             added._codes[:size], added._extras[:size] = self.codes, self.extras
         added.codes, added.extras = added._codes[:total], added._extras[:total]
         added._put(slice(size, total), wide)
-        added._put_ids(size, ids)
+        added._put_numbers(size, ids, wide)
         return added._after(self, ids)
 
     def without(self, positions: NDArray[np.intp]) -> CodeRows:
         """These rows except the ones at `positions`."""
         keep = np.ones(len(self), bool)
         keep[positions] = False
-        rest = self._like(int(np.count_nonzero(keep)))
+        rest, kept = self._like(int(np.count_nonzero(keep))), np.flatnonzero(keep)
         np.compress(keep, self.codes, axis=0, out=rest.codes)
         np.compress(keep, self.extras, axis=0, out=rest.extras)
-        rest._put_ids(0, self.ids_at(np.flatnonzero(keep)))
+        rest._take_numbers(self, kept)
         return rest._after(self, NO_IDS)
 
     def with_codes(self, positions: NDArray[np.intp], wide: Codes) -> CodeRows:
-        """These rows with other codes and extras at `positions`."""
+        """These rows with other codes, extras and slots at `positions`."""
         changed = self.trimmed()
         changed._put(positions, wide)
+        if changed._slots is not None:
+            changed._slots.set(positions, slots_of(wide), len(self))
         return changed._after(self, self.ids_at(positions))
+
+    def with_slots(self) -> CodeRows:
+        """These rows, the slots of which are their positions."""
+        same = self.trimmed()
+        same._slots = Counting()
+        return same
 
     def trimmed(self) -> CodeRows:
         """A copy without spare room."""
-        copy = self._like(len(self), first_id=self._first_id)
+        copy, size = self._like(len(self)), len(self)
         copy.codes[:], copy.extras[:] = self.codes, self.extras
-        if self._stored_ids is not None:
-            copy._stored_ids = self.ids.copy()
+        copy._ids = self._ids.copy(size)
+        copy._slots = None if self._slots is None else self._slots.copy(size)
         return copy._after(self, NO_IDS)
 
-    def _like(self, size: int, capacity: int = 0, first_id: int = 0) -> CodeRows:
-        """Room for rows of the same widths."""
+    def _like(self, size: int, capacity: int = 0) -> CodeRows:
+        """Room for rows of the same kind."""
         widths = self.codes.shape[1], self.extras.shape[1]
-        return CodeRows(widths[0], size, capacity, first_id=first_id, n_extra=widths[1])
+        return CodeRows(widths[0], size, capacity, first_id=0, n_extra=widths[1], has_slots=self._slots is not None)
 
     def _put(self, where: Any, wide: Codes) -> None:
-        """Set some rows."""
-        n_bytes = self.codes.shape[1]
+        """Set the codes and extras of some rows."""
+        n_bytes, n_extra = self.codes.shape[1], self.extras.shape[1]
         self.codes[where] = wide[:, :n_bytes]
-        if self.extras.shape[1]:
-            self.extras[where] = wide[:, n_bytes:]
+        if n_extra:
+            self.extras[where] = wide[:, n_bytes : n_bytes + n_extra]
 
-    def _put_ids(self, start: int, ids: Ids) -> None:
-        """Set the ids of the rows from `start` on, the last ones so far; store them only if there are gaps."""
-        if self._stored_ids is None and len(ids):
-            first = self._first_id if start else int(ids[0])
-            ascend = int(ids[-1]) - int(ids[0]) == len(ids) - 1 and bool(np.all(ids[1:] > ids[:-1]))
-            if ascend and int(ids[0]) == first + start:
-                self._first_id = first
-                return
-            self._stored_ids = np.empty(len(self._codes), np.int64)
-            self._stored_ids[:start] = np.arange(first, first + start)
-        if self._stored_ids is not None:
-            if start + len(ids) > len(self._stored_ids):
-                larger = np.empty(len(self._codes), np.int64)
-                larger[:start] = self._stored_ids[:start]
-                self._stored_ids = larger
-            self._stored_ids[start : start + len(ids)] = ids
+    def _put_numbers(self, start: int, ids: Ids, wide: Codes) -> None:
+        """Set the ids and slots of the rows from `start` on, the last ones so far."""
+        self._ids.put(start, ids, len(self._codes))
+        if self._slots is not None:
+            self._slots.put(start, slots_of(wide), len(self._codes))
+
+    def _take_numbers(self, other: CodeRows, positions: NDArray[np.intp]) -> None:
+        """Set all ids and slots, to those of some rows of another object."""
+        self._ids.put(0, other.ids_at(positions), len(self._codes))
+        if self._slots is not None:
+            self._slots.put(0, other.slots_at(positions), len(self._codes))
 
     def _sorted(self) -> CodeRows:
         """The same rows in order of id; a copy if they are not."""
-        if self._stored_ids is None or np.all(self.ids[1:] > self.ids[:-1]):
+        if not self._ids.is_stored or np.all(self.ids[1:] > self.ids[:-1]):
             return self
         order = np.argsort(self.ids, kind="stable")
         copy = self._like(len(self))
         np.take(self.codes, order, axis=0, out=copy.codes)
         np.take(self.extras, order, axis=0, out=copy.extras)
-        copy._put_ids(0, self.ids[order])
+        copy._take_numbers(self, order)
         return copy
 
     def _after(self, before: CodeRows, changed: Ids) -> CodeRows:
@@ -297,60 +329,11 @@ class Edit:
         return max(before, int(self.ids[-1])) if len(self.ids) else before
 
 
-def find(ascending: Ids, ids: Ids) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
-    """Whether each id is among ascending ones, and its position (or the position at which it would be)."""
-    positions = np.searchsorted(ascending, ids)
-    if not len(ascending):
-        return np.zeros(len(ids), bool), positions
-    return ascending[np.minimum(positions, len(ascending) - 1)] == ids, positions
+def slots_of(wide: Codes) -> Ints:
+    """The slots at the end of wide rows."""
+    return np.ascontiguousarray(wide[:, -SLOT_BYTES:]).view("<i8")[:, 0].astype(np.int64, copy=False)
 
 
-def check_ids(ids: ArrayLike, count: int | None = None) -> Ids:
-    """Ids as a vector of 64-bit integers, `count` of them."""
-    vector = np.asarray(ids)
-    if vector.size == 0:
-        vector = vector.astype(np.int64)
-    if vector.dtype == object and all(isinstance(id, (int, np.integer)) for id in vector.ravel()):
-        raise DataError("Ids must be 64-bit integers. Got larger ones.")
-    if vector.ndim != 1 or vector.dtype.kind not in "iu":
-        raise DataError(f"Ids must be a vector of integers. Got {vector.dtype} of shape {vector.shape} instead.")
-    if vector.dtype == np.uint64 and vector.size and int(vector.max()) > HIGHEST:
-        raise DataError(f"Ids must be 64-bit integers. Got {vector.max()} instead.")
-    if count is not None and len(vector) != count:
-        raise DataError(f"There must be one id for each of {count} codes. Got {len(vector)} instead.")
-    return vector.astype(np.int64)
-
-
-def check_different(ids: Ids) -> None:
-    """No id may occur twice."""
-    values, counts = np.unique(ids, return_counts=True)
-    if len(values) != len(ids):
-        raise DataError(f"Ids must differ from each other. Got {values[counts > 1][0]} more than once.")
-
-
-def check_new(taken: Ids) -> None:
-    """`taken` are the ids to add that are in the index already; there must be none."""
-    if len(taken):
-        raise DataError(f"Ids must be new. Id {taken[0]} is in the index already; replace() changes its code.")
-
-
-def check_here(ids: Ids, here: NDArray[np.bool_]) -> None:
-    """Every id must be in the index."""
-    if not here.all():
-        missing = ids[~here]
-        others = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
-        raise DataError(f"Ids must be in the index. Id {missing[0]}{others} is not.")
-
-
-def count_on(last_id: int, count: int) -> Ids:
-    """The next `count` ids after the highest one ever used."""
-    if last_id + count > HIGHEST:
-        raise DataError("There are no higher ids left; pass ids.")
-    return np.arange(last_id + 1, last_id + 1 + count, dtype=np.int64)
-
-
-def selected(mask: NDArray[np.bool_], count: int) -> Ints:
-    """Positions that a mask over `count` codes selects."""
-    if mask.shape != (count,):
-        raise DataError(f"A mask must have one entry for each of {count} codes. Got shape {mask.shape} instead.")
-    return np.flatnonzero(mask)
+def slot_bytes(slots: Ints) -> Codes:
+    """Slots as they are in wide rows."""
+    return np.ascontiguousarray(slots, "<i8").view(np.uint8).reshape(len(slots), SLOT_BYTES)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import starmap
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -22,11 +23,14 @@ from fusehash.errors import DataError
 from fusehash.forks import new_lock
 from fusehash.search import factors
 from fusehash.search.engines import Engine, estimates, weighted
+from fusehash.search.engines.scan import cut_evenly
+from fusehash.search.ids import check_new, count_on
 from fusehash.search.projections import Projections
-from fusehash.search.rows import NO_IDS, Allowed, CodeRows, Edit, Ids, check_new, count_on
-from fusehash.search.vectors import Fetch, VectorFormat, rescored
+from fusehash.search.rows import NO_IDS, Allowed, CodeRows, Edit, Ids
+from fusehash.search.vectors import Locate, Records, VectorFormat, gathered, rescored
 
 T = TypeVar("T")
+_PAIRS = 1 << 16  # of a query and a candidate that are in memory at a time while candidates are rescored
 
 
 class Store(Protocol):
@@ -123,10 +127,8 @@ class MemoryStore:
         """The stored numbers of vectors; all ids must be here."""
         form = self.checked_form()
 
-        def use(rows: CodeRows, fetch: Fetch) -> NDArray[Any]:
-            rows.positions(ids)
-            unique, places = np.unique(ids, return_inverse=True)
-            return form.numbers(fetch(unique)[places]) if len(ids) else form.numbers(np.empty((0, form.n_bytes), "u1"))
+        def use(rows: CodeRows, locate: Locate) -> NDArray[Any]:
+            return form.numbers(gathered(form, rows, locate, rows.positions(ids)))
 
         return self._with_vectors(use, form)
 
@@ -136,9 +138,18 @@ class MemoryStore:
         """The nearest k by vectors among the nearest `candidates` by codes."""
         form = self.checked_form()
 
-        def use(rows: CodeRows, fetch: Fetch) -> tuple[NDArray[np.float32], Ids]:
-            _, ids = self.search(queries, candidates, allowed, threads, rows)
-            return rescored(form, vectors, ids, k, fetch)
+        def use(rows: CodeRows, locate: Locate) -> tuple[NDArray[np.float32], Ids]:
+            positions, (searcher, _) = rows.allowed(allowed), self._searcher(queries)
+            count = min(candidates, len(rows) if positions is None else len(positions))
+            distances = np.empty((len(queries), min(k, count)), np.float32)
+            ids = np.empty(distances.shape, np.int64)
+            if not distances.size:
+                return distances, ids
+            pairs = _PAIRS // 2 if isinstance(queries, Projections) else _PAIRS  # scores take twice the memory
+            for part in starmap(slice, cut_evenly(len(queries), -(-len(queries) * count // pairs))):
+                _, nearest = searcher.search(rows, queries[part], count, positions, threads)
+                distances[part], ids[part] = rescored(form, rows, locate, vectors[part], nearest, k, threads)
+            return distances, ids
 
         return self._with_vectors(use, form)
 
@@ -148,22 +159,15 @@ class MemoryStore:
             raise DataError("The index must keep vectors for this; create it with vectors='int8' and dim. It has none.")
         return self.form
 
-    def _with_vectors(self, use: Callable[[CodeRows, Fetch], T], form: VectorFormat) -> T:
-        """`use` with rows and what returns their vectors, both of one state of the index."""
+    def _with_vectors(self, use: Callable[[CodeRows, Locate], T], form: VectorFormat) -> T:
+        """`use` with rows and what finds their vectors, both of one state of the index."""
         with self._lock:
-            rows, kept = self._rows, self._vectors
-        return use(rows, lambda ids: kept.codes[kept.positions(ids)])
+            rows, kept = self._rows, self._vectors.codes.view()  # in the same order
+        kept.flags.writeable = False
+        return use(rows, lambda positions: (Records(kept), positions))
 
-    def search(
-        self,
-        queries: Codes | Projections,
-        k: int,
-        allowed: Allowed,
-        threads: int | None,
-        rows: CodeRows | None = None,
-    ) -> tuple[Any, Ids]:
-        rows = self._current() if rows is None else rows
-        searcher, dtype = self._searcher(queries)
+    def search(self, queries: Codes | Projections, k: int, allowed: Allowed, threads: int | None) -> tuple[Any, Ids]:
+        rows, (searcher, dtype) = self._current(), self._searcher(queries)
         positions = rows.allowed(allowed)
         k = min(k, len(rows) if positions is None else len(positions))
         if not k or not len(queries):

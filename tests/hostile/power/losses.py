@@ -26,6 +26,7 @@ from recorder import Call, obstacle, record
 from fusehash import sqlite
 from fusehash.files import atomic
 from fusehash.search import file
+from fusehash.search.vectors import file as vector_file
 from fusehash.sqlite import creation
 
 WAYS: tuple[Survival, ...] = ("everything", "nothing", "something")
@@ -39,7 +40,7 @@ def damage(fault: str) -> None:
             if isinstance(kind, sqlite.FileKind):
                 setattr(file, name, replace(kind, settings=("synchronous=OFF",)))
     elif fault == "no sync of folders":
-        atomic.sync_folder = creation.sync_folder = lambda path: None
+        atomic.sync_folder = creation.sync_folder = vector_file.sync_folder = lambda path: None
     elif fault == "no sync of files":
         os.fsync = lambda handle: None
     elif fault:

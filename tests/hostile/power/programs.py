@@ -107,6 +107,64 @@ def go_on_with_index(folder: Path) -> None:
     assert read_index(folder) == {**before, int(new): random_codes(1, 10)[0].tobytes().hex()}
 
 
+# -- an index with vectors, which says in every vector which code it belongs to -------------------------------------
+
+
+def vectors_of(codes: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return codes.astype(np.float32) + 1.0
+
+
+def run_vectors(folder: Path) -> Iterator[str]:
+    path = folder / "codes.fhi"
+    with HammingIndex.open(path, 64, vectors="float32", dim=8, warm=False) as index:
+        yield "create"
+        for count in (3, 1, 400):
+            codes = random_codes(count, count)
+            index.add(codes, vectors=vectors_of(codes))
+            yield f"add {count}"
+        index.remove(range(100, 250))
+        yield "remove"
+        codes = random_codes(30, 5)
+        index.replace(codes, range(10, 40), vectors_of(codes))
+        yield "replace"
+        index.compact()
+        yield "compact"
+        index.add(codes[:2], vectors=vectors_of(codes[:2]))
+        yield "add after compact"
+
+    def add() -> None:
+        HammingIndex.open(path, warm=False).add(codes[2:7], vectors=vectors_of(codes[2:7]))
+
+    in_a_killed_process(add)
+    yield "add and be killed"
+    with HammingIndex.open(path, warm=False) as index, HammingIndex.open(path, warm=False) as other:
+        index.remove(range(20))
+        yield "remove after the kill"
+        other.compact()
+        yield "compact by another"
+        index.add(codes[:3], vectors=vectors_of(codes[:3]))
+        yield "add"
+    yield "close"
+
+
+def read_vectors(folder: Path) -> Any:
+    content = read_index(folder)
+    if content:
+        with HammingIndex.open(folder / "codes.fhi", warm=False) as index:
+            codes, query = index.get(index.ids), np.zeros((1, 8), np.uint8)
+            assert np.array_equal(index.get_vectors(index.ids), vectors_of(codes)), "vectors of other codes"
+            index.search(query, 5, rescore=vectors_of(query), candidates=1000)  # verifies all checksums
+    return content
+
+
+def go_on_with_vectors(folder: Path) -> None:
+    before, path, codes = read_vectors(folder) or {}, folder / "codes.fhi", random_codes(1, 10)
+    with HammingIndex.open(path, 64, vectors="float32", dim=8, warm=False) as index:
+        (new,) = index.add(codes, vectors=vectors_of(codes))
+        index.compact()
+    assert read_vectors(folder) == {**before, int(new): codes[0].tobytes().hex()}
+
+
 # -- a collection ------------------------------------------------------------------------------------------------
 
 TEXTS = ["a red house", "a red barn", "a blue lake", "the blue sea", "green hills", "a green tree", "an old red tree"]
@@ -295,6 +353,7 @@ def go_on_with_results(folder: Path) -> None:
 
 PROGRAMS = {
     "index": Program(run_index, read_index, go_on_with_index),
+    "vectors": Program(run_vectors, read_vectors, go_on_with_vectors),
     "collection": Program(run_collection, read_collection, go_on_with_collection),
     "model": Program(run_model, read_model, go_on_with_model),
     "encoder": Program(run_encoder, read_encoder, go_on_with_encoder),

@@ -17,6 +17,7 @@ from hostile.scale import cases, report
 HERE = Path(__file__).parent
 STATES = {
     "index": (100, 20_000),
+    "vectors": (100, 20_000),
     "collection": (120, 10_000),
     "model": (60, 2_000),
     "encoder": (60, 2_000),
@@ -61,7 +62,13 @@ def test_a_saved_model_survives_a_loss_of_power(lose_power: Lose) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "fault"),
-    [("index", "no sync in SQLite"), ("model", "no sync of folders"), ("encoder", "no sync of files")],
+    [
+        ("index", "no sync in SQLite"),
+        ("model", "no sync of folders"),
+        ("encoder", "no sync of files"),
+        ("vectors", "no sync of files"),
+        ("vectors", "no sync of folders"),
+    ],
 )
 def test_a_missing_sync_is_noticed(program: str, fault: str, lose_power: Lose) -> None:
     assert lose_power(program, 60, fault)["failed"] > 0

@@ -15,7 +15,8 @@ from fusehash.bits import Codes, check_codes, looks_reversed
 from fusehash.errors import DataError, FusehashError, ParameterError, warn
 from fusehash.files import replacing
 from fusehash.search.exchange.codes import ORDERS, CodesFormat, Export, ExportedRows, reordered, unreadable
-from fusehash.search.rows import Ids, check_different, check_ids
+from fusehash.search.ids import check_different, check_ids
+from fusehash.search.rows import Ids
 from fusehash.search.vectors import KINDS
 
 if TYPE_CHECKING:

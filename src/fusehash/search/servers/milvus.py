@@ -32,7 +32,8 @@ from numpy.typing import NDArray
 from fusehash.bits import Codes
 from fusehash.errors import DataError, ParameterError
 from fusehash.extras import require
-from fusehash.search.rows import Allowed, CodeRows, Ids, InRange, Nearest, check_here, check_new, count_on, selected
+from fusehash.search.ids import check_here, check_new, count_on, selected
+from fusehash.search.rows import Allowed, CodeRows, Ids, InRange, Nearest
 from fusehash.search.servers.address import Address, IndexServerError, NoIndexError, check_name
 
 _MAX_RESULTS = 16384  # per query, and the entities per request

@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 from fusehash.bits import Codes
 from fusehash.errors import CorruptIndexError, ParameterError
 from fusehash.extras import require
-from fusehash.search.rows import Allowed, CodeRows, Ids, InRange, Nearest, check_here, check_new, count_on, selected
+from fusehash.search.ids import check_here, check_new, count_on, selected
+from fusehash.search.rows import Allowed, CodeRows, Ids, InRange, Nearest
 from fusehash.search.servers.address import Address, IndexServerError, NoIndexError, check_name
 
 T = TypeVar("T")

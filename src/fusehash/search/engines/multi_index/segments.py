@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from fusehash.bits import Codes
 from fusehash.search.engines.multi_index.look_up import FIRST_ROW, fill
 from fusehash.search.engines.scan import run, workers
-from fusehash.search.rows import NO_IDS, CodeRows, Ids, Ints, find
+from fusehash.search.ids import find
+from fusehash.search.rows import NO_IDS, CodeRows, Ids, Ints
 
 LOOSE = 1 << 14  # codes that are compared one by one before they become a segment
 _GROWTH = 4  # a segment is merged with an earlier one unless that is so many times larger
