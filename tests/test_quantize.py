@@ -132,14 +132,21 @@ def test_few_pairs_are_all_learned_from(run, tmp_path):
         (("image.npy", "text.npy", "--out", "there"), "The folder to write must not exist. Got there."),
         (("image.npy", "text.npy", "--out", "no/where"), "must be in a folder that exists"),
         (("image.npy", "text=short.npy"), "Rows of the views must pair one to one"),
-        (("image.npy", "text=nan.npy"), "NaN or infinity in 1 of the rows 0 to 399, first in row 7"),
-        (("image.npy", "text=nan.npy", "--pairs", 5), "first in row 7"),
+        (("image.npy", "text=hole.npy"), "NaN or infinity in 1 of the rows 0 to 399, first in row 7."),
+        (
+            ("image.npy", "text=nan.npy"),
+            "Row 7 is all NaN; put rows without a partner after the pairs, and pass --pairs.",
+        ),
+        (("image.npy", "text=nan.npy", "--pairs", 5), "Row 7 is all NaN"),
         (("image.npy", "text=zero.npy"), "View 'text' must hold embeddings other than zero. Row 390 is all zeros."),
     ],
 )
 def test_wrong_input_is_one_sentence_and_nothing_is_written(run, tmp_path, words, sentence):
     (tmp_path / "there").mkdir()
     np.save("short.npy", VIEWS["text"][:-1])
+    hole = VIEWS["text"].copy()
+    hole[7, 3] = np.nan
+    np.save("hole.npy", hole)
     np.save("nan.npy", np.where(np.arange(400)[:, None] == 7, np.nan, VIEWS["text"]))
     np.save("zero.npy", np.where(np.arange(400)[:, None] == 390, 0.0, VIEWS["text"]))
     before = sorted(tmp_path.iterdir())

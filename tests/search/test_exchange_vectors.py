@@ -302,6 +302,14 @@ def test_commands(tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert "vectors" not in json.loads(result.stdout)
     assert "no place for the vectors and factors" in " ".join(result.stderr.split())
+    for kind in ("float16", "float32"):
+        result = call("import", tmp_path / f"{kind}.db", tmp_path / "codes.npz", "--vector-kind", kind, "--json")
+        assert json.loads(result.stdout)["vectors"] == f"{kind}, {DIM} numbers"
+    for file, target in (("codes.npy", "new.db"), ("codes.npz", "b.db")):
+        result = call("import", tmp_path / target, tmp_path / file, "--vector-kind", "int8")
+        assert result.exit_code == 1
+        assert "--vector-kind is for" in result.stderr
+    assert not (tmp_path / "new.db").exists()
     call("create", tmp_path / "plain.db")
     result = call("import", tmp_path / "plain.db", tmp_path / "codes.npz")
     assert result.exit_code == 0

@@ -220,6 +220,7 @@ def import_(
     source: Annotated[Path, typer.Argument(metavar="FILE", help="The file of another library or database.")],
     format: FormatName = None,
     bit_order: Annotated[str | None, typer.Option(help="big or little; default: what the file says, else big.")] = None,
+    vector_kind: VectorKind = None,
     as_json: inputs.Json = False,
 ) -> None:
     """Add the rows of another library or database to an index, all or none. A missing index is created.
@@ -231,11 +232,15 @@ def import_(
 
     imported = import_codes(source, format, bit_order=bit_order)
     n_bits, options = None, {}
+    if vector_kind is not None and path.exists():
+        raise DataError(f"--vector-kind is for a new index. There is one at {path} already.")
+    if vector_kind is not None and imported.vectors is None:
+        raise DataError(f"--vector-kind is for files with vectors. {source} has none.")
     if not path.exists():
         n_bits = imported.n_bits
         path.check_creatable()
         if not path.is_server:
-            options = imported.index_options
+            options = imported.index_options | ({} if vector_kind is None else {"vectors": vector_kind})
             imported.add_to(HammingIndex(n_bits, **options))  # raises before a file is created
     with path.open(n_bits, **options) as index:
         added = imported.add_to(index)

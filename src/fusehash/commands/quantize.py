@@ -112,7 +112,11 @@ def _check_rows(stored: dict[str, Any], *, need_directions: bool) -> None:
 
     for name, matrix in stored.items():
         start = 0
-        for block in paired_blocks({name: matrix}):
+        for block in paired_blocks({name: matrix}, allow_missing=True):
+            missing = np.flatnonzero(np.isnan(block[name]).all(axis=1))
+            if len(missing):
+                expected = f"View '{name}' must hold finite numbers. Row {start + missing[0]} is all NaN"
+                raise DataError(f"{expected}; put rows without a partner after the pairs, and pass --pairs.")
             zeros = np.flatnonzero(~block[name].any(axis=1))
             if need_directions and len(zeros):
                 expected = f"View '{name}' must hold embeddings other than zero."
