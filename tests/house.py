@@ -19,7 +19,8 @@ version errors trust forks extras files.values files.atomic files.tensors files
 sqlite.kinds sqlite.held sqlite.checks sqlite.database sqlite.creation sqlite.writers sqlite.crossing sqlite
 parameters console
 numerics numerics.arrays numerics.compiled numerics.memory numerics.parallel numerics.linalg numerics.sparse
-numerics.anchors numerics.rotation numerics.features numerics.simplex.triton numerics.simplex
+numerics.anchors numerics.rotation numerics.features numerics.word_weights numerics.simplex.triton
+numerics.simplex
 bits views
 streams.stored streams.writers streams.npy streams.chunked
 streams.zarr.codecs streams.zarr.metadata streams.zarr.storage streams.zarr.chunks streams.zarr

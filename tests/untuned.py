@@ -14,6 +14,7 @@ UNTUNED: dict[str, Any] = {
     "spectral_power": 2.0,
     "hash_functions": "regression",
     "view_weights": (1.0, 1.0),
+    "word_weights": 0.0,
 }
 
 # Deep methods small and quick, for tests that look at something else.

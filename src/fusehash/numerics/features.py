@@ -13,6 +13,7 @@ A preparation treats five kinds of features, so that you pass them as they are:
 A preparation learns at most a mean and a scale per column. It does not cut a wide view to leading components: with few
 rows these fit the rows that they were learned from, new rows lose length outside of them, and all their similarities,
 and so their codes, move the same way. Bags wider than `MAX_WIDTH` stay sparse, so that any width fits into memory.
+Their columns may have weights (`fusehash.numerics.word_weights`), which count before rows are scaled to unit length.
 
 A feature map is RBF similarities to anchors t_j, or linear: the prepared columns, or inner products with the anchors
 for views wider than `MAX_WIDTH`:
@@ -56,6 +57,12 @@ class Preparation:
     components: Array | None  # of models that an earlier version learned; else None
     dtype: str = "float32"  # of what comes out
     sparse_width: int = 0  # columns of a bag that stays sparse; 0: what comes out is dense
+    word_weights: Array | None = None  # of the columns of a bag that stays sparse, if they are not all the same
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if the weights, which may come from a file, do not fit the columns."""
+        if self.word_weights is not None and np.shape(self.word_weights) != (self.sparse_width,):
+            raise ValueError("not one weight per column")
 
     @classmethod
     def learn(cls, sample: Array, kind: str = "auto", dtype: str = "float32") -> Preparation:
@@ -88,7 +95,7 @@ class Preparation:
     def __call__(self, block: Array) -> Array:
         """Prepared rows of a dense or sparse block: centered on the sample's mean, or SparseRows."""
         if self.sparse_width:
-            return SparseRows.of(transformed(canonical(block), self.kind))
+            return SparseRows.of(transformed(canonical(block), self.kind, self.word_weights))
         block = to_dense(block)
         # Center in double precision: a large offset would eat the digits of single precision.
         changed = cast((transformed(block, self.kind) - self.mean) / self.scale, self.dtype)
@@ -100,8 +107,8 @@ class Preparation:
         return self.sparse_width or (len(self.mean) if self.components is None else int(self.components.shape[1]))
 
 
-def transformed(block: Array, kind: str) -> Array:
-    """Square roots of what counts, as unit rows for bags; everything else as it is."""
+def transformed(block: Array, kind: str, word_weights: Array | None = None) -> Array:
+    """Square roots of what counts, as unit rows for bags; everything else as it is. Weights are for sparse bags."""
     if kind in ("dense", "embedding"):
         return block
     if kind == "unit":
@@ -109,6 +116,8 @@ def transformed(block: Array, kind: str) -> Array:
     if sp.issparse(block):
         rooted = block.copy()
         rooted.data = _rooted(block.data, kind)
+        if word_weights is not None:
+            rooted.data *= word_weights[rooted.indices]
         norms = np.sqrt(np.asarray(rooted.multiply(rooted).sum(axis=1)).ravel()) if kind != "histogram" else None
         if norms is not None:
             rooted.data /= np.repeat(np.where(norms > 0, norms, 1.0), np.diff(rooted.indptr))

@@ -22,7 +22,9 @@ FORMAT_1_AGSFH: dict[str, Any] = {
     "spectral_power": "auto", "spectrum_rows": 50000, "tol": 1e-05, "view_weights": "auto",
 }  # fmt: skip
 # Settings that came later, with what they were before: a run with that value has the key that it had.
-ADDED_SETTINGS: dict[str, dict[str, Any]] = {"fusehash": {"target": "pairs", "hash_functions": "auto"}}
+ADDED_SETTINGS: dict[str, dict[str, Any]] = {
+    "fusehash": {"target": "pairs", "hash_functions": "auto", "word_weights": "auto"}
+}
 # Defaults that became "auto", with what they were: a run with "auto" has the key of that, and that another one.
 ADDED_AUTO: dict[str, dict[str, Any]] = {"fusehash": {"n_rotation_steps": 50}}
 

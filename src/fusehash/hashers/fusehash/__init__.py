@@ -8,7 +8,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fusehash.errors import DataError, ParameterError
-from fusehash.hashers.fusehash.closed_form import learn_graph, learn_maps, learn_means, learn_preparations, solve
+from fusehash.hashers.fusehash.closed_form import (
+    learn_graph,
+    learn_maps,
+    learn_means,
+    learn_preparations,
+    sample_for_words,
+    solve,
+    weigh_words,
+)
 from fusehash.hashers.fusehash.fitted import Choices, Fitted, RowMaps
 from fusehash.hashers.fusehash.floats import factors_of, fit_floats, share_a_space
 from fusehash.hashers.fusehash.nested import check_nested
@@ -68,6 +76,9 @@ class FuseHash(Incremental):
         (CCA-ITQ; of RBF similarities, kernel CCA with ITQ). "canonical" uses no graph and needs two views.
     view_weights : sequence of float or "auto"
         One number per view, in the order of their names: its weight in the spectrum and in the graph of the raw views.
+    word_weights : float or "auto"
+        How much words (of sparse views of more than 512 columns) count by what they say about the other views; 1 is
+        usual where views agree on neighbors, with 0 all words count the same.
     rank : int or "auto"
         Directions kept; "auto" is the number of bits, at most 128. More bits come from further rotations.
     fusion : {"mean", "hadamard"}
@@ -143,6 +154,7 @@ class FuseHash(Incremental):
         "spectral_power": auto(real(strict=True)),
         "hash_functions": choice("auto", "regression", "canonical"),
         "view_weights": auto(sequence(real(strict=True), "one number greater than 0 per view")),
+        "word_weights": auto(real()),
         "rank": auto(integer(1)),
         "fusion": choice(*FUSIONS),
         "n_kernel_anchors": auto(integer(1)),
@@ -168,6 +180,7 @@ class FuseHash(Incremental):
         spectral_power: float | str = "auto",
         hash_functions: str = "auto",
         view_weights: Any = "auto",
+        word_weights: float | str = "auto",
         rank: int | str = "auto",
         fusion: str = "mean",
         n_kernel_anchors: int | str = "auto",
@@ -194,6 +207,7 @@ class FuseHash(Incremental):
         self.spectral_power = spectral_power
         self.hash_functions = hash_functions
         self.view_weights = view_weights
+        self.word_weights = word_weights
         self.rank = rank
         self.fusion = fusion
         self.n_kernel_anchors = n_kernel_anchors
@@ -232,6 +246,9 @@ class FuseHash(Incremental):
         choices, tuning, weights = tune(data, preparations, start, free, self.n_bits, rng, self._report)
         warn_if_uneven(type(self).__name__, tuning.get("evenness", {}))
         rng = rng_for(seed, "closed form")
+        if choices.word_weights:
+            some_rows = sample_for_words(data, rng_for(seed, "words"))
+            preparations = weigh_words(preparations, some_rows, choices.word_weights)
         feature_maps = learn_maps(data, preparations, choices, n_kernel_anchors, rng)
         graph = learn_graph(data, preparations, choices, n_anchors, n_neighbors, rng)
         sample = data

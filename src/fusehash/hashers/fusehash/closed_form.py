@@ -38,6 +38,7 @@ from fusehash.numerics.arrays import Array, cast, namespace, precision
 from fusehash.numerics.features import FeatureMap, Preparation, canonical
 from fusehash.numerics.linalg import ridge_solver, solve_ridge
 from fusehash.numerics.rotation import soft_signs
+from fusehash.numerics.word_weights import are_words, similarities, word_weights
 from fusehash.parameters import Progress
 from fusehash.streams.row_passes import Block, RowPasses, RowSums, concat
 from fusehash.views import PairedViews
@@ -52,6 +53,8 @@ ROTATION_ROWS = 20_000  # enough for the rotation, and for the mean features of 
 MIN_SAMPLE_PER_FEATURE = 10
 SOFTNESS = 0.3  # of the signs in the rotation; see fusehash.numerics.rotation
 TARGET_SOFTNESS = 0.53  # h relative to the root mean square
+WORD_ROWS = 2000  # from which the weights of words are learned
+WORD_POWER = 0.25  # of these weights, where views agree; .5 and more are worse (docs/study.md)
 
 
 class InMemory:
@@ -83,6 +86,25 @@ def learn_preparations(data: RowPasses, dtype: str, rng: Rng) -> Preparations:
             raise DataError(f"View '{name}' must vary between rows. Every feature is constant.")
         preparations[name] = Preparation.learn(sample, dtype=dtype)
     return preparations
+
+
+def weigh_words(preparations: Preparations, raw: Arrays, power: float) -> Preparations:
+    """The same preparations with weights for the words of wide bags, from rows that are present in every view."""
+    if not power or len(raw) < 2:
+        return preparations
+    rows = {name: preparations[name](X) for name, X in raw.items()}
+    weighted = dict(preparations)
+    for name in filter(lambda name: are_words(rows[name]), rows):
+        K = similarities([rows[other] for other in rows if other != name])
+        weighted[name] = replace(weighted[name], word_weights=word_weights(rows[name], K) ** (WORD_POWER * power))
+    return weighted
+
+
+def sample_for_words(data: RowPasses, rng: Rng) -> Arrays:
+    """Rows that are present in every view, enough for `weigh_words`."""
+    rows = data.views.complete_rows()
+    rows = np.sort(rng.choice(rows, min(WORD_ROWS, len(rows)), replace=False))
+    return {name: data.take(name, rows) for name in data.names}
 
 
 def learn_maps(

@@ -52,6 +52,7 @@ class Choices:
     spectral_power: float = 2.0  # p
     hash_functions: str = "regression"  # on the codes of pairs, or "canonical": rotated canonical variates
     view_weights: tuple[float, ...] = ()  # a_m, and the weights of the views in the raw graph; () is all ones
+    word_weights: float = 0.0  # power of the weights of words, relative to `WORD_POWER`; 0: all words count the same
     fusion: str = "mean"
 
     @property

@@ -13,14 +13,17 @@ nothing.
 
 The weight of the graph starts from how far the views agree on neighborhoods (`graph_agreement`): where they agree, the
 pairs align the views without the help of a graph, which would blur them; where they do not, the graph of both is what
-holds classes together. On 13 development sets this order was the same (docs/study.md).
+holds classes together. On 13 development sets this order was the same (docs/study.md). Weights of words
+(`fusehash.numerics.word_weights`), which help to find partners, grow as the weight of the graph falls.
 
 The search changes one setting at a time, over a few values, and keeps a change only if it exceeds what noise, or the
-difference between partners and classes, explains (`MIN_GAIN`). Its trials have few anchors; the last step is a linear
-map with a strong ridge. In the final round, what it has chosen meets `REFERENCES`, all with more anchors: CCA-ITQ and
-kernel CCA with ITQ. One that gains more than `MIN_REFERENCE_GAIN` is taken, so that the chosen settings never score
-less than a reference by more than that on the held-out rows on which both were tried. A trial that is hopeless on the
-first split is not run on others.
+difference between partners and classes, explains (`MIN_GAIN`). All trials use the same splits of the rows, so that most
+of what the draw of a split does cancels from a gain. Another map changes codes most: a gain of one that is too near to
+its margin to tell is measured on more splits. Trials have few anchors; the last step is a linear map with a strong
+ridge. In the final round, what it has chosen meets `REFERENCES`, all with more anchors: CCA-ITQ and kernel CCA-ITQ.
+One that gains more than `MIN_REFERENCE_GAIN` is taken, so that the chosen settings never score less than a reference by
+more than that on the held-out rows on which both were tried. A trial that is hopeless on the first split is not run on
+others.
 """
 
 from __future__ import annotations
@@ -38,7 +41,15 @@ from fusehash import bits
 from fusehash.errors import FusehashWarning
 from fusehash.evaluation import Relevance
 from fusehash.evaluation.metrics import average_precisions
-from fusehash.hashers.fusehash.closed_form import InMemory, Preparations, Rng, feature_gram, learn_means, solve
+from fusehash.hashers.fusehash.closed_form import (
+    InMemory,
+    Preparations,
+    Rng,
+    feature_gram,
+    learn_means,
+    solve,
+    weigh_words,
+)
 from fusehash.hashers.fusehash.fitted import Arrays, Choices, Fitted, GraphMap, RowMaps
 from fusehash.hashers.fusehash.spectrum import FeatureGram
 from fusehash.numerics.anchors import neighbor_graph, squared_distances
@@ -47,13 +58,16 @@ from fusehash.numerics.features import FeatureMap, Preparation
 from fusehash.numerics.parallel import map_blocks, n_cores
 from fusehash.numerics.rotation import signs_of
 from fusehash.numerics.sparse import SparseRows
+from fusehash.numerics.word_weights import are_words
 from fusehash.parameters import Progress
 from fusehash.streams.row_passes import RowPasses
 from fusehash.views import Floats
 
 MIN_TUNING_ROWS, TUNING_ROWS = 40, 1600
 HELD_OUT = 0.3  # share of the tuning rows
-N_SPLITS = 2
+# A gain of another map within CLOSE of its margin on the first splits is measured on the others too. On emoji, where
+# the right map gains .05 and needs .03, and a wrong one .11 and needs .15, gains on one split spread by .02 to .03.
+N_SPLITS, MAX_SPLITS, CLOSE = 2, 4, 0.04
 TRIAL_ANCHORS, TRIAL_BITS, TRIAL_ROTATION_STEPS = 160, 64, 15
 FINAL_ANCHORS, CANONICAL_ANCHORS = 400, 1000  # of the final round; more than rows of a split are not needed
 # A trial that misses its margin by more than this on the first split is not run on the second. Gains on the
@@ -84,6 +98,7 @@ GRID: dict[str, list[Change]] = {
 # The last step: maps that cannot collapse. On emoji, with 1,138 rows, they gain .05 MAP. They meet RBF maps of few
 # anchors here; against those of many, their score gains less than noise there.
 LINEAR = "strong ridge"
+MAP_STEPS = ("feature_map", LINEAR)
 LINEAR_GRID: list[Change] = [{"feature_map": "linear", "ridge": r, "hash_ridge": r / 10} for r in (1.0, 3.0)]
 # What a change of a step must add to the score. On data with classes, a weaker graph and a linear map find partners
 # better without finding classes better; a heavier view helps its own searches at the expense of fused codes.
@@ -150,12 +165,18 @@ def tune(
     load_linear_algebra(data.like)
     n_threads = DEVICE_TRIALS if is_accelerated(data.like) else data.n_threads
     dtype = next(iter(preparations.values())).dtype
-    streams = rng.spawn(1 if is_check else N_SPLITS)
-    splits = list(map_blocks(partial(HeldOut, kinds, dtype, arrays, n_bits), streams, n_threads))
+    streams = rng.spawn(1 if is_check else MAX_SPLITS)
+    make_split = partial(HeldOut, kinds, dtype, arrays, n_bits)
+    splits = list(map_blocks(make_split, streams[:N_SPLITS], n_threads))
     agreement = float(np.mean([split.agreement for split in splits]))
+    weight = min(1.0, (USUAL_AGREEMENT / max(agreement, 1e-9)) ** 4)
     if "graph_weight" in free:
-        weight = min(1.0, (USUAL_AGREEMENT / max(agreement, 1e-9)) ** 4)
         start = replace(start, graph_weight=weight if weight >= MIN_GRAPH_WEIGHT else 0.0)
+    if "word_weights" in free and len(arrays) > 1 and any(are_words(rows) for rows in splits[0].kept.values()):
+        start = replace(start, word_weights=1.0 - weight**2)
+    for split in splits:
+        split.weigh_words(start.word_weights)
+    more_splits: list[HeldOut] = []
     walk = Walk(start, steps, free, len(arrays), ahead=(n_threads or n_cores()) >= MANY_CORES)
     has_final = bool(steps and references_of(start, free, len(arrays)))
     n_steps = len(walk.steps) - 1 + has_final
@@ -165,8 +186,16 @@ def tune(
         firsts = list(map_blocks(run_trial, [(splits[0], choices, TRIAL_ANCHORS) for _, choices in grid], n_threads))
         names = (name for name, _ in grid)
         hopeful = [first.choices for name, first in zip(names, firsts, strict=True) if walk.is_hopeful(name, first)]
-        jobs = [(split, choices, TRIAL_ANCHORS) for choices in hopeful for split in splits[1:]]
-        walk.decide(grids, firsts, list(map_blocks(run_trial, jobs, n_threads)))
+        jobs = [(split, choices, TRIAL_ANCHORS) for choices in dict.fromkeys(hopeful) for split in splits[1:]]
+        walk.add(firsts, list(map_blocks(run_trial, jobs, n_threads)))
+        if close := walk.close(grids):
+            if not more_splits:
+                more_splits += map_blocks(make_split, streams[N_SPLITS:], n_threads)
+                for split in more_splits:
+                    split.weigh_words(start.word_weights)
+            jobs = [(split, choices, TRIAL_ANCHORS) for choices in close for split in more_splits]
+            walk.extend(list(map_blocks(run_trial, jobs, n_threads)))
+        walk.decide(grids)
     best, trials = walk.best, walk.trials
     if has_final:
         report(n_steps, n_steps, "tuning, final round")
@@ -239,53 +268,81 @@ class Walk:
     """What is tried next, the best settings so far, and all that were tried."""
 
     def __init__(self, start: Choices, steps: list[str], free: set[str], n_views: int, *, ahead: bool) -> None:
-        self._start, self._free, self._n_views, self._ahead = start, free, n_views, ahead
+        self._free, self._n_views, self._ahead = free, n_views, ahead
+        self._best = start
         self.steps = ["start", *steps]
         self.n_done = 0
-        self.trials: list[Trial] = []
-        self._firsts: dict[Choices, float] = {}  # scores on the first split
+        self._tried: dict[Choices, list[Trial]] = {}  # one per split, in the order of the splits
+
+    @property
+    def best(self) -> Trial:
+        return mean_trial(self._tried[self._best])
+
+    @property
+    def trials(self) -> list[Trial]:
+        return [mean_trial(parts) for parts in self._tried.values()]
 
     def next_grids(self) -> dict[str, list[Choices]]:
         """The candidates of the next step, or of all remaining steps on many cores; {} at the end."""
         if self.n_done == 0:
-            return {"start": [self._start]}
+            return {"start": [self._best]}
         names = self.steps[self.n_done :] if self._ahead else self.steps[self.n_done : self.n_done + 1]
         return {name: self._candidates(name) for name in names}
 
     def is_hopeful(self, name: str, first: Trial) -> bool:
         """Whether a trial of a step does so well on the first split that it can be taken."""
-        self._firsts[first.choices] = first.score
         if self.n_done == 0:
             return True
-        return first.score > self._firsts[self.best.choices] + MIN_GAIN[name] - HOPELESS
+        return first.score > self._tried[self._best][0].score + MIN_GAIN[name] - HOPELESS
 
-    def decide(self, grids: dict[str, list[Choices]], firsts: list[Trial], others: list[Trial]) -> None:
+    def add(self, firsts: list[Trial], others: list[Trial]) -> None:
+        """Trials on the first split, and those on the next ones."""
+        self._tried |= {trial.choices: [trial] for trial in firsts}
+        self.extend(others)
+
+    def extend(self, trials: list[Trial]) -> None:
+        """Trials on further splits, those of one choice in the order of the splits."""
+        for trial in trials:
+            self._tried[trial.choices].append(trial)
+
+    def close(self, grids: dict[str, list[Choices]]) -> list[Choices]:
+        """Other maps that were tried on `N_SPLITS` splits and gain about their margin, and the best if it was too."""
+        steps = [(name, choices) for name, grid in grids.items() for choices in grid] if self.n_done else []
+        near = [
+            choices
+            for name, choices in steps
+            if name in MAP_STEPS
+            and len(self._tried[choices]) == N_SPLITS
+            and abs(self._gain(choices) - MIN_GAIN[name]) < CLOSE
+        ]
+        return [*([self._best] if near and len(self._tried[self._best]) == N_SPLITS else []), *dict.fromkeys(near)]
+
+    def decide(self, grids: dict[str, list[Choices]]) -> None:
         """Take the best of the first step that gains; the steps after it come again.
 
-        Only trials on all splits can be taken, so that scores of the same splits are compared.
+        Only trials on at least `N_SPLITS` splits can be taken, and scores of the same splits are compared.
         """
-        by_choices: dict[Choices, list[Trial]] = {trial.choices: [trial] for trial in firsts}
-        for trial in others:
-            by_choices[trial.choices].append(trial)
-        hopeful = {trial.choices for trial in others}
-        tried = {choices: mean_trial(parts) for choices, parts in by_choices.items()}
-        self.trials += tried.values()
         if self.n_done == 0:
-            self.best, self.n_done = self.trials[0], 1
+            self.n_done = 1
             return
-        before = self.best
+        before = self._best
         for name, grid in grids.items():
             self.n_done += 1
             for choices in grid:
-                gain = tried[choices].score - self.best.score
-                if choices in hopeful and gain > (MIN_GAIN[name] if self.best is before else 0.0):
-                    self.best = tried[choices]
-            if self.best is not before:
+                least = MIN_GAIN[name] if self._best is before else 0.0
+                if len(self._tried[choices]) >= N_SPLITS and self._gain(choices) > least:
+                    self._best = choices
+            if self._best is not before:
                 return
+
+    def _gain(self, choices: Choices) -> float:
+        """How much higher choices score than the best so far, on the splits on which both were tried."""
+        pairs = zip(self._tried[choices], self._tried[self._best], strict=False)
+        return float(np.mean([new.score - old.score for new, old in pairs]))
 
     def _candidates(self, name: str) -> list[Choices]:
         """The best settings with other values of one of them."""
-        current, changes = self.best.choices, GRID.get(name, LINEAR_GRID)
+        current, changes = self._best, GRID.get(name, LINEAR_GRID)
         if name == "view_weights" and self._n_views > 1:
             count = self._n_views
             changes = [{name: tuple(2.0 if i == j else 1.0 for j in range(count))} for i in range(count)]
@@ -310,7 +367,8 @@ def changed_choices(current: Choices, change: Change, free: set[str]) -> Choices
 class HeldOut:
     """One split of the tuning rows into kept and held-out rows, and which held-out rows are near each other.
 
-    Preparations are learned from the kept rows, so that held-out rows are as new as rows after the fit.
+    Preparations are learned from the kept rows, so that held-out rows are as new as rows after the fit. Rows are near
+    each other without weights of words, so that the measure does not depend on what it is to judge.
     """
 
     def __init__(self, kinds: dict[str, str], dtype: str, arrays: Arrays, n_bits: int, rng: Rng) -> None:
@@ -320,19 +378,30 @@ class HeldOut:
         held, kept = order[: int(HELD_OUT * n)], order[int(HELD_OUT * n) :]
         raw = {name: take_rows(X, kept) for name, X in arrays.items()}
         self.preparations = {name: Preparation.learn(X, kinds[name], dtype) for name, X in raw.items()}
-        self.kept = {name: self.preparations[name](X) for name, X in raw.items()}
-        self.held = {name: self.preparations[name](take_rows(X, held)) for name, X in arrays.items()}
-        rows = rng.choice(len(kept), min(TRIAL_ANCHORS, len(kept) // 2), replace=False)
-        self.anchors = {name: take_rows(X, rows) for name, X in self.kept.items()}
+        self._anchor_rows = rng.choice(len(kept), min(TRIAL_ANCHORS, len(kept) // 2), replace=False)
         self.seed = int(rng.integers(2**31))
+        self._raw = raw, {name: take_rows(X, held) for name, X in arrays.items()}
+        self._prepare()
         self.near = NearItems(list(convert(self.held, host).values()))
-        self.n_neighbors = max(min(45, len(rows) // 10), 1)
-        self.raw_graphs = [neighbor_graph(X, self.anchors[name], self.n_neighbors) for name, X in self.kept.items()]
-        self.held_graphs = [neighbor_graph(X, self.anchors[name], self.n_neighbors) for name, X in self.held.items()]
         self.agreement = graph_agreement([host(graph) for graph in self.held_graphs])
         self.distinct = {name: count_distinct(X) for name, X in convert(self.held, host).items()}
         # Of kept and of held-out rows, by feature map, kernel width and anchors: computed once for all trials.
         self.row_maps: dict[tuple[str, float, int], tuple[RowMaps, RowMaps, FeatureGram]] = {}
+
+    def weigh_words(self, power: float) -> None:
+        """From now on, words count by what they say about the other views of the kept rows."""
+        if power:
+            self.preparations = weigh_words(self.preparations, self._raw[0], power)
+            self._prepare()
+
+    def _prepare(self) -> None:
+        kept, held = self._raw
+        self.kept = {name: prepare(kept[name]) for name, prepare in self.preparations.items()}
+        self.held = {name: prepare(held[name]) for name, prepare in self.preparations.items()}
+        self.anchors = {name: take_rows(X, self._anchor_rows) for name, X in self.kept.items()}
+        self.n_neighbors = max(min(45, len(self._anchor_rows) // 10), 1)
+        self.raw_graphs = [neighbor_graph(X, self.anchors[name], self.n_neighbors) for name, X in self.kept.items()]
+        self.held_graphs = [neighbor_graph(X, self.anchors[name], self.n_neighbors) for name, X in self.held.items()]
 
 
 def graph_agreement(graphs: list[Floats]) -> float:
