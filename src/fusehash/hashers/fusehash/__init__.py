@@ -263,6 +263,7 @@ class FuseHash(Incremental):
         is_joint = is_auto(self.n_rotation_steps) and not nested
         is_joint = is_joint and share_a_space(data, rng_for(seed, "one space"))
         has_own_space = is_joint and not self._learns_on and len(views.complete_rows()) == views.n_rows
+        has_own_space = has_own_space and not any(data.stays_sparse(name) for name in data.names)
         n_steps = 0 if is_joint else n_steps
         n_bits = PAIR_BITS if has_own_space else self.n_bits
         rank = min(n_bits, 128) if is_auto(self.rank) else int(self.rank)
