@@ -196,6 +196,10 @@ def test_inspect_says_what_things_are(here: Path, prepared: Path) -> None:
     with fh.HammingIndex.open("codes.db", 32, warm=False) as index:
         index.add(np.load(codes / "image.npy"))
     assert output("inspect", "codes.db")["kind"] == "index"
+    with fh.HammingIndex.open("kept.db", 32, vectors="int8", dim=DIM, warm=False) as index:
+        index.add(np.load(codes / "image.npy"), vectors=VIEWS["image"])
+    [vectors] = Path().glob("kept.db-vectors-*")
+    assert output("inspect", vectors) == {"kind": "vectors of an index", "index": "kept.db"}
     encoder = fh.encoders.make("tfidf", n_components=4).fit(TEXTS)
     fh.encoders.save(encoder, "text.encoder")
     assert output("inspect", "text.encoder") == {"kind": "encoder", "name": "tfidf", "modality": "text", "features": 4}

@@ -2,6 +2,7 @@
 
 model.safetensors   the model, as `save` writes it
 codes.db            the index, see `fusehash.search.file`; every change is durable when its call has returned
+codes.db-vectors-1  its vectors, numbered, if it keeps any
 encoder-0.encoder   encoders, numbered, if there are any; as `fusehash.encoders.save` writes them
 retriever.json      written last: format, version, and the SHA-256 of the model and the encoders
 """

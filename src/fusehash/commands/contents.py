@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from fusehash.errors import DataError, ModelFileError
 if TYPE_CHECKING:
     from fusehash.hashers.base import CrossModalHasher
 
+_VECTORS_OF = re.compile(r"(.+)-vectors-[0-9]+")  # the file next to an index that keeps vectors
 _SQLITE = b"SQLite format 3\x00"
 
 
@@ -32,6 +34,9 @@ def contents_of(path: Path) -> Contents:
         return kinds[kind_of(path)](path)
     with trust.open_file(path, f"The file {path}") as file:
         start = file.read(len(_SQLITE))
+    if owner := _VECTORS_OF.fullmatch(path.name):
+        index = path.with_name(owner[1])
+        return Contents({"kind": "vectors of an index", "index": str(index)}, f"fusehash inspect {index}")
     if not start:
         raise DataError(f"The file {path} must hold something. It is empty.")
     if start == _SQLITE:

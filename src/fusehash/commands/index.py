@@ -136,7 +136,8 @@ def add(
         added = index.add(new, new_ids, kept, numbers)
         low, high = (int(added.min()), int(added.max())) if len(added) else (None, None)
         collection.show_facts({"added": len(added), "lowest_id": low, "highest_id": high, "count": len(index)}, as_json)
-    _say_next(f"fusehash search {path} query-codes.npy", as_json)
+    queries = "query-codes.npy" if kept is None else "projections.npy --rescore vectors.npy"
+    _say_next(f"fusehash search {path} {queries}", as_json)
 
 
 def _new_index_options(path: Location, vectors: Any, vector_kind: str | None, factors: Any) -> dict[str, Any]:
