@@ -23,6 +23,8 @@ _BLOCK = 128  # queries that share one pass over the codes
 _CHUNK_BYTES = 1 << 20  # codes that stay in the second-level cache while a block of queries passes over them
 _BUFFER_BYTES = 1 << 24  # memory for the buffers of a block of queries
 _SHARE_BYTES = 1 << 22  # a thread is started only if it has so much to compare
+_SAMPLE = 32  # codes of which a sample has one
+_MANY, _SAMPLED_ROWS = 40, 1 << 18  # neighbors and codes from which on a sample pays
 _ALL_ROWS = np.empty(0, np.int64)
 _NONE = np.empty(0, np.int64)
 
@@ -73,21 +75,40 @@ def nearest_by(
     stretches = cut_evenly(layout.n_rows, min(-(-threads // len(query_blocks)), max(1, layout.n_rows // k)))
     scores = np.empty((len(stretches), n_queries, k), kernel.no_limit.dtype)
     positions = np.empty((len(stretches), n_queries, k), np.int64)
-    calls: list[tuple[Any, ...]] = []
-    for i, stretch in enumerate(stretches):
-        for block in query_blocks:
-            size = block.stop - block.start
-            offsets = np.arange(0, (size + 1) * k, k)
-            results = offsets, scores[i, block].reshape(-1), positions[i, block].reshape(-1)
-            limits, kept = np.full(size, kernel.no_limit), np.zeros(size, np.int64)
-            calls.append(kernel.call(layout.codes(*stretch), block, limits, capacity, results, kept))
-    run(kernel.best, calls, threads)
+    limits = np.full(n_queries, kernel.no_limit)
+    if len(stretches) == 1 and allowed is None and k >= _MANY and len(rows) >= _SAMPLED_ROWS:
+        limits = _limits_of_sample(kernel, rows, n_queries, k, threads)
+    kept = np.zeros((len(stretches), n_queries), np.int64)
+
+    def call(i: int, block: slice) -> tuple[Any, ...]:
+        offsets = np.arange(0, (block.stop - block.start + 1) * k, k)
+        results = offsets, scores[i, block].reshape(-1), positions[i, block].reshape(-1)
+        return kernel.call(layout.codes(*stretches[i]), block, limits[block], capacity, results, kept[i, block])
+
+    run(kernel.best, [call(i, block) for i in range(len(stretches)) for block in query_blocks], threads)
     if len(stretches) == 1:
+        missed = [block for block in query_blocks if kept[0, block].min() < k]  # a sample has misled
+        for block in missed:
+            limits[block] = kernel.no_limit
+        run(kernel.best, [call(0, block) for block in missed], threads)
         return scores[0], positions[0]
     # A stable sort keeps ties in order of position.
     flat_scores, flat_positions = (np.concatenate(list(parts), axis=1) for parts in (scores, positions))
     order = np.argsort(flat_scores, axis=1, kind="stable")[:, :k]
     return np.take_along_axis(flat_scores, order, axis=1), np.take_along_axis(flat_positions, order, axis=1)
+
+
+def _limits_of_sample(kernel: Kernel, rows: CodeRows, n_queries: int, k: int, threads: Threads) -> NDArray[Any]:
+    """What the best k codes of a query almost certainly score less than, from every 32nd code.
+
+    Codes in no particular order are compared exactly about k (1 + log(n / k)) times, as long as the limit falls; from
+    a limit near the last one on it is about k.
+    """
+    expected = k / _SAMPLE
+    rank = int(expected + 4 * np.sqrt(expected)) + 4  # of the sample, with room for bad luck
+    scores, _ = nearest_by(kernel, rows, n_queries, rank, np.arange(0, len(rows), _SAMPLE), threads)
+    worst = scores[:, -1]
+    return worst + 1 if worst.dtype.kind == "i" else np.nextafter(worst, np.inf)
 
 
 def within_by(
