@@ -34,10 +34,21 @@ from fusehash.numerics.compiled import bit_count, compiled
 LANES = {8: 64, 16: 64, 32: 64, 64: 32}  # codes per step by bits per word: four 512-bit registers, one 64-bit mask
 SAMPLE = 1024  # codes that set the first limit of narrow words, which are cheap to compare and have many ties
 GROUP = 4  # queries compared with a vector of codes while it is in a register
+AHEAD = 6144  # bytes in front of the codes that are compared, fetched from memory while one query passes over them
 _LANES_8, _LANES_64 = LANES[8], LANES[64]
 
 entry = compiled(boundscheck=False, error_model="numpy")  # called from Python
 part = compiled(keep=False, boundscheck=False, error_model="numpy")  # called from compiled functions
+
+
+def fetch(builder: Any, base: Any, n_bytes: int) -> None:
+    """Ask for what is AHEAD of `base`: processors alone do it late, and not across pages. Any address is allowed."""
+    byte, integer = ir.IntType(8).as_pointer(), ir.IntType(32)
+    kind = ir.FunctionType(ir.VoidType(), [byte, integer, integer, integer])
+    prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+    for line in range(0, n_bytes, 64):
+        place = builder.inttoptr(builder.add(base, base.type(AHEAD + line)), byte)
+        builder.call(prefetch, [place, integer(0), integer(3), integer(1)])  # to read, into all caches, data
 
 
 @intrinsic
@@ -82,6 +93,8 @@ def mark_closer(
             return builder.inttoptr(builder.add(base, offset), kind.as_pointer())
 
         def block(offset: Any) -> Any:
+            if n_queries == 1 and (in_rows or n_words == 1):  # not yet in a cache
+                fetch(builder, builder.add(codes, offset), lanes * size)
             return builder.load(pointer(codes, offset, vector), align=size)
 
         def word_of(q: int, w: int) -> Any:
