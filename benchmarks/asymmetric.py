@@ -24,7 +24,7 @@ import numpy as np
 
 from fusehash.bits import pack
 from fusehash.search import HammingIndex
-from fusehash.search.engines.look_ups import GROUP_BITS
+from fusehash.search.engines.tiles import GROUP_BITS
 from runs import RESULTS, described, store, today
 
 WIDTHS, N, K, ROUNDS = (64, 128, 256, 512, 1024), 1_000_000, 10, 3

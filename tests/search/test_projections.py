@@ -14,7 +14,7 @@ from numpy.testing import assert_array_equal
 from fusehash.errors import DataError, ParameterError
 from fusehash.extras import is_installed
 from fusehash.search import HammingIndex
-from fusehash.search.engines import look_ups, weighted
+from fusehash.search.engines import kernel, look_ups, tiles, weighted
 from fusehash.search.projections import check_projections
 from search.test_properties import cases
 
@@ -142,15 +142,15 @@ def test_bounds_leave_few_codes(n_bits: int) -> None:
     weights = check_projections(rng.standard_normal((1, n_bits)), n_bits).weights[0]
     bits = np.unpackbits(codes, axis=1, bitorder="little")
     exact = (bits != (weights > 0)) @ np.abs(weights)
-    n_quads = -(-n_bits // 8 // look_ups.QUAD_BYTES)
+    n_quads = -(-n_bits // 8 // tiles.QUAD_BYTES)
     limit, is_narrow = np.sort(exact)[10], n_quads <= look_ups.NARROW
     per_sum = 4 * n_quads if is_narrow else 8
-    n_groups = -(-n_bits // (look_ups.GROUP_BITS * per_sum)) * per_sum
-    coarse = np.zeros((n_groups, 1 << look_ups.GROUP_BITS), np.uint8)
-    fill = look_ups.entry(lambda *arguments: look_ups._fill(*arguments))
+    n_groups = -(-n_bits // (tiles.GROUP_BITS * per_sum)) * per_sum
+    coarse = np.zeros((n_groups, 1 << tiles.GROUP_BITS), np.uint8)
+    fill = kernel.entry(lambda *arguments: look_ups.fill(*arguments))
     step = fill(weights, limit, coarse, is_narrow)
-    padded = np.pad(bits, ((0, 0), (0, n_groups * look_ups.GROUP_BITS - n_bits)))
-    values = padded.reshape(len(codes), n_groups, -1) @ (1 << np.arange(look_ups.GROUP_BITS))
+    padded = np.pad(bits, ((0, 0), (0, n_groups * tiles.GROUP_BITS - n_bits)))
+    values = padded.reshape(len(codes), n_groups, -1) @ (1 << np.arange(tiles.GROUP_BITS))
     looked_up = coarse[np.arange(n_groups), values].reshape(len(codes), -1, per_sum).sum(axis=2, dtype=np.int64)
     bounds = np.minimum(looked_up, 255).sum(axis=1)
     assert np.all(bounds * step <= exact)

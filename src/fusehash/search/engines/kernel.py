@@ -38,7 +38,9 @@ AHEAD = 6144  # bytes in front of the codes that are compared, fetched from memo
 _LANES_8, _LANES_64 = LANES[8], LANES[64]
 
 entry = compiled(boundscheck=False, error_model="numpy")  # called from Python
-part = compiled(keep=False, boundscheck=False, error_model="numpy")  # called from compiled functions
+part = compiled(keep=False, boundscheck=False, error_model="numpy", _nrt=True)  # called from compiled functions
+# The same for those that make no arrays: references to arrays are not counted, which takes an atomic operation each.
+lean = compiled(keep=False, boundscheck=False, error_model="numpy", _nrt=False)
 
 
 def fetch(builder: Any, base: Any, n_bytes: int) -> None:

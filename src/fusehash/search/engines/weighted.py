@@ -21,6 +21,7 @@ from fusehash.search.rows import Allowed, CodeRows, Ints, Threads
 
 _BLOCK = 128  # queries that share one pass over the codes
 _CHUNK_BYTES = 1 << 20  # codes that stay in the second-level cache while a block of queries passes over them
+_FEW, _FEW_CHUNK_BYTES = 4, 1 << 18  # queries up to which less is better: what is arranged is soon looked at
 _BUFFER_BYTES = 1 << 24  # memory for the buffers of a block of queries
 _SHARE_BYTES = 1 << 22  # a thread is started only if it has so much to compare
 _SAMPLE = 32  # codes of which a sample has one
@@ -59,7 +60,7 @@ def range_search(rows: CodeRows, queries: Projections, radius: float, allowed: A
 
 
 def _kernel(queries: Projections) -> Kernel:
-    from fusehash.search.engines.look_ups import NO_SCORE, select
+    from fusehash.search.engines.scores import NO_SCORE, select
 
     return Kernel(select, lambda block: (queries.weights[block],), np.int64(NO_SCORE))
 
@@ -68,7 +69,7 @@ def nearest_by(
     kernel: Kernel, rows: CodeRows, n_queries: int, k: int, allowed: Allowed, threads: Threads
 ) -> tuple[NDArray[Any], Ints]:
     """What the kernel scores lowest: scores and positions of k codes, in order of (score, position)."""
-    layout = _CodeWords(rows.codes, allowed)
+    layout = _CodeWords(rows.codes, allowed, n_queries)
     capacity = min(2 * k + 16, layout.n_rows)
     threads = layout.worthwhile(n_queries, threads)
     query_blocks = _blocks(n_queries, capacity, threads)
@@ -115,7 +116,8 @@ def within_by(
     kernel: Kernel, rows: CodeRows, limits: NDArray[Any], allowed: Allowed, threads: Threads
 ) -> tuple[Ints, NDArray[Any], Ints]:
     """All codes below the limit of each query: offsets, scores, positions. Counted first, then collected."""
-    layout, n_queries = _CodeWords(rows.codes, allowed), len(limits)
+    n_queries = len(limits)
+    layout = _CodeWords(rows.codes, allowed, n_queries)
     threads = layout.worthwhile(n_queries, threads)
     query_blocks = _blocks(n_queries, 1, threads)
     stretches = cut_evenly(layout.n_rows, -(-threads // len(query_blocks)))
@@ -144,12 +146,13 @@ def within_by(
 class _CodeWords:
     """Codes as the kernel reads them: rows of the largest words that their bytes fill."""
 
-    def __init__(self, codes: Codes, allowed: Ints | None) -> None:
+    def __init__(self, codes: Codes, allowed: Ints | None, n_queries: int) -> None:
         n_bytes = codes.shape[1]
         size = next(size for size in (8, 4, 2, 1) if n_bytes % size == 0)
         self.n_rows = len(codes) if allowed is None else len(allowed)
         self._codes, self._rows = codes.view(f"u{size}"), _ALL_ROWS if allowed is None else allowed
-        self._chunk = min(1 << 14, max(256, _CHUNK_BYTES // (2 * n_bytes) // 256 * 256), -(-self.n_rows // 256) * 256)
+        chunk_bytes = min(_CHUNK_BYTES, _FEW_CHUNK_BYTES) if n_queries <= _FEW else _CHUNK_BYTES
+        self._chunk = min(1 << 14, max(256, chunk_bytes // (2 * n_bytes) // 256 * 256), -(-self.n_rows // 256) * 256)
         self._n_bytes = n_bytes
 
     def codes(self, start: int, stop: int) -> tuple[Any, ...]:

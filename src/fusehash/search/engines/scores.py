@@ -1,0 +1,199 @@
+"""Exact search with real-valued queries, compiled: look-ups that bound scores from below, then exact scores of the few.
+
+Codes are arranged in tiles (tiles.py) chunk by chunk, and a block of queries passes over a chunk:
+
+- Look-ups (look_ups.py) bound the scores of all codes. A code whose bound reaches the query's limit, the k-th smallest
+  score so far, is done with. The others, about one in a thousand, get their exact score, as a sum of 64-bit integers.
+- Accepted codes go to a buffer. When it is full, the k-th smallest score becomes the limit, and the rest is dropped.
+  Codes are met in order of position, so a later code at the limit loses the tie.
+- The tables are made again when the limit has fallen by a sixteenth.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fusehash.search.engines.kernel import GROUP, entry, lean, lowest_bit, part
+from fusehash.search.engines.look_ups import ENTRIES, NARROW, PART, STEP, fill, mark_bounded, score_of
+from fusehash.search.engines.tiles import LANES, QUAD_BYTES, lay_out, matrix, room_for
+
+NO_SCORE = np.int64(1) << np.int64(62)  # above all scores
+
+
+@entry
+def select(stretch: Any, weights: Any, limits: Any, capacity: int, results: Any, kept: Any) -> None:
+    """Write the codes of the smallest scores for every query, in order of (score, position).
+
+    `stretch` is (codes, rows, start, stop, chunk): rows of words or bytes; the positions to look at, ascending, none
+    meaning all; the part of them that is searched; codes per chunk, a multiple of 256. `weights` and `limits` as in
+    `Projections`; NO_SCORE is no limit. `capacity` is the size of the buffer of a query. `results` is (offsets, scores,
+    positions): query q gets at most `offsets[q + 1] - offsets[q]` codes below its limit, written from `offsets[q]` on,
+    and `kept[q]` is their number. With a capacity of 0 nothing is written, and `kept[q]` is the number of codes below
+    the limit.
+    """
+    codes, rows, start, _, chunk = stretch
+    offsets, scores, positions = results
+    n_queries, n_quads = len(weights), -(-codes.shape[1] * codes.itemsize // QUAD_BYTES)
+    is_narrow = n_quads <= NARROW
+    if not is_narrow:
+        n_quads = -(-n_quads // PART) * PART
+    coarse = matrix(n_queries * 4 * n_quads, ENTRIES).reshape(n_queries, 4 * n_quads, ENTRIES)
+    marks = np.empty((GROUP, chunk // LANES + 1, 2), np.int64)
+    state = np.zeros((n_queries, 6), np.int64)
+    for q in range(n_queries):
+        state[q, 0], state[q, 3] = limits[q], NO_SCORE
+        for j in range(weights.shape[1]):
+            state[q, 4] += max(np.int64(0), weights[q, j])
+    near, far = np.empty((n_queries, capacity), np.uint32), np.empty((n_queries, capacity), np.int64)
+    room = room_for(codes, n_quads, chunk)
+    _pass_over(stretch, weights, is_narrow, room, coarse, marks, state, offsets, near, far, kept)
+    if capacity:
+        for q in range(n_queries):
+            kept[q] = emit(rows, start, near[q], far[q], state[q, 1], scores[offsets[q] : offsets[q + 1]],
+                           positions[offsets[q] : offsets[q + 1]])  # fmt: skip
+
+
+@lean
+def _pass_over(stretch: Any, weights: Any, is_narrow: bool, room: Any, coarse: Any, marks: Any, state: Any,
+               offsets: Any, near: Any, far: Any, kept: Any) -> None:  # fmt: skip
+    codes, rows, start, stop, chunk = stretch
+    n_queries, n_quads = len(weights), coarse.shape[1] // 4
+    tile, mark, table = np.intp(room[0].ctypes.data), np.intp(marks.ctypes.data), np.intp(coarse.ctypes.data)
+    next_table, next_mark = 4 * n_quads * ENTRIES, marks.shape[1] * 16
+    marked = (0, 0, 0, 0)
+    for first in range(start, stop, chunk):
+        count = min(chunk, stop - first)
+        lay_out(codes, rows, first, count, room)
+        begin, last = 0, -(-count // STEP) * STEP
+        while begin < last:
+            end = min(last, begin + max(STEP, first - start + begin))
+            for q in range(0, n_queries, GROUP):
+                n = min(GROUP, n_queries - q)
+                for g in range(n):
+                    _refresh(weights[q + g], state[q + g], coarse[q + g], is_narrow)
+                if n == 1:
+                    one, bound = table + q * next_table, state[q, 2]
+                    if is_narrow:
+                        pairs = mark_bounded(tile, n_quads, begin, end, (one,), (bound,), (mark,), None)[0]
+                    else:
+                        pairs = mark_bounded(tile, n_quads, begin, end, (one,), (bound,), (mark,), PART)[0]
+                    marked = (pairs, 0, 0, 0)
+                else:
+                    # Past the last query, the last one again, which marks nothing.
+                    b, c, d = q + 1, q + min(2, n - 1), q + min(3, n - 1)
+                    addresses = (table + q * next_table, table + b * next_table, table + c * next_table,
+                                 table + d * next_table)  # fmt: skip
+                    bounds = (state[q, 2], state[b, 2], state[c, 2] * (n > 2), state[d, 2] * (n > 3))
+                    into = (mark, mark + next_mark, mark + 2 * next_mark, mark + 3 * next_mark)
+                    if is_narrow:
+                        marked = mark_bounded(tile, n_quads, begin, end, addresses, bounds, into, None)
+                    else:
+                        marked = mark_bounded(tile, n_quads, begin, end, addresses, bounds, into, PART)
+                for g in range(n):
+                    pairs = marked[g] if state[q + g, 0] < NO_SCORE else _mark_all(marks[g], begin, end)
+                    _take(marks[g], pairs, count, codes, rows, first, start, offsets, q + g, state, near, far,
+                          weights, kept)  # fmt: skip
+            begin = end
+
+
+@lean
+def _refresh(weights: Any, state: Any, coarse: Any, is_narrow: bool) -> None:
+    """The bound of the present limit of a query, with new tables if they are made for a much higher one."""
+    limit = state[0]
+    if limit < state[3] - (state[3] >> 4):
+        state[5] = fill(weights, limit, coarse, is_narrow)
+        state[3] = limit
+    if limit < NO_SCORE:
+        state[2] = (limit - 1) // state[5] + 1  # a score below the limit has a bound below that
+
+
+@lean
+def _mark_all(marks: Any, begin: int, end: int) -> int:
+    pairs = (end - begin) // LANES
+    for pair in range(pairs):
+        marks[pair, 0], marks[pair, 1] = -1, begin + pair * LANES
+    return pairs
+
+
+@lean
+def trim(marks: Any, pairs: int, count: int) -> int:
+    """Unmark what is past the last code of a chunk; how many pairs are left."""
+    while pairs and marks[pairs - 1, 1] >= count:
+        pairs -= 1
+    if pairs and marks[pairs - 1, 1] + LANES > count:
+        marks[pairs - 1, 0] &= (np.int64(1) << (count - marks[pairs - 1, 1])) - 1
+    return pairs
+
+
+@lean
+def _take(marks: Any, pairs: int, count: int, codes: Any, rows: Any, first: int, start: int, offsets: Any, q: int,
+          state: Any, near: Any, far: Any, weights: Any, kept: Any) -> None:  # fmt: skip
+    """What becomes of the marked codes of query q: into its buffer, or counted."""
+    pairs = trim(marks, pairs, count)
+    if near.shape[1]:
+        k = offsets[q + 1] - offsets[q]
+        _accept(marks, pairs, codes, rows, first, start, k, state[q], near[q], far[q], weights[q])
+        return
+    for pair in range(pairs):
+        mask, begin = np.uint64(marks[pair, 0]), marks[pair, 1]
+        while mask != 0:
+            i = first + begin + lowest_bit(mask)
+            mask &= mask - np.uint64(1)
+            kept[q] += score_of(codes, rows, i, weights[q], state[q, 4]) < state[q, 0]
+
+
+@lean
+def _accept(marks: Any, pairs: int, codes: Any, rows: Any, first: int, base: int, k: int, state: Any, near: Any,
+            far: Any, weights: Any) -> None:  # fmt: skip
+    """Take the marked codes below the limit into the buffer; `state` is (limit, entries, bound, limit of the tables,
+    weight of the ones of the query, step of the tables)."""
+    limit, used = state[0], state[1]
+    for pair in range(pairs):
+        mask, begin = np.uint64(marks[pair, 0]), marks[pair, 1]
+        while mask != 0:
+            i = first + begin + lowest_bit(mask)
+            mask &= mask - np.uint64(1)
+            score = score_of(codes, rows, i, weights, state[4])
+            if score >= limit:
+                continue
+            if used == len(near):
+                limit = cut_to(near, far, used, k)
+                used = k
+                if score >= limit:
+                    continue
+            near[used], far[used] = i - base, score
+            used += 1
+    if limit == NO_SCORE and used >= k:
+        limit = cut_to(near, far, used, k)
+        used = k
+    state[0], state[1] = limit, used
+
+
+@part
+def cut_to(near: Any, far: Any, used: int, k: int) -> Any:
+    """Keep the k smallest scores of the buffer, in the order they came; the first ones among equals."""
+    limit = np.partition(far[:used], k - 1)[k - 1]
+    at_limit = np.int64(k)
+    for i in range(used):
+        at_limit -= far[i] < limit
+    kept = 0
+    for i in range(used):
+        if far[i] < limit or (far[i] == limit and at_limit > 0):
+            at_limit -= far[i] == limit
+            near[kept], far[kept] = near[i], far[i]
+            kept += 1
+    return limit
+
+
+@part
+def emit(rows: Any, start: int, near: Any, far: Any, used: int, scores: Any, positions: Any) -> int:
+    """Write the smallest of the buffer in order of (score, position); how many there are."""
+    order = np.argsort(far[:used], kind="mergesort")[: len(scores)]
+    for slot in range(len(order)):
+        i = order[slot]
+        position = start + np.int64(near[i])
+        scores[slot] = far[i]
+        positions[slot] = rows[position] if len(rows) else position
+    return len(order)
