@@ -74,7 +74,6 @@ def words_of_codes(_: Any, codes: Any, n_bytes: Any, words: Any, out: Any) -> An
             with cgutils.for_range_slice(builder, address(0), n_bytes, address(8 * n_words), address) as (i, _blocks):
                 place, rows = builder.add(first, i), []
                 for _row in range(n_words):
-                    fetch(builder, place, 64)
                     rows.append(builder.load(_at(builder, place, 0, row), align=8))
                     place = builder.add(place, step)
                 columns = _transposed(builder, rows) if n_words == 8 else _separated(builder, rows)
@@ -87,15 +86,16 @@ def words_of_codes(_: Any, codes: Any, n_bytes: Any, words: Any, out: Any) -> An
 
 
 @intrinsic
-def columns_of_words(_: Any, words: Any, out: Any, is_new: Any) -> Any:
-    """Write the bytes of 64 neighboring words as eight columns; both are addresses. `is_new` is None for words that are
-    in the cache."""
+def columns_of_words(_: Any, words: Any, out: Any, codes: Any) -> Any:
+    """Write the bytes of 64 neighboring words as eight columns; both are addresses.
+
+    Meanwhile as many bytes are fetched that follow on `codes`: memory should not be idle while shuffles are not.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        words, out, _ = args
+        words, out, codes = args
         row, byte = ir.VectorType(ir.IntType(64), 8), ir.VectorType(ir.IntType(8), LANES)
-        if not isinstance(is_new, types.NoneType):
-            fetch(builder, words, 8 * LANES)
+        fetch(builder, codes, 8 * LANES)
 
         def load(i: int, kind: Any) -> Any:
             return builder.load(_at(builder, words, 8 * i, kind), align=8)
@@ -127,7 +127,7 @@ def columns_of_words(_: Any, words: Any, out: Any, is_new: Any) -> Any:
             builder.store(column, _at(builder, out, i * LANES, byte), align=1)
         return context.get_dummy_value()
 
-    return types.none(words, out, is_new), generate
+    return types.none(words, out, codes), generate
 
 
 @intrinsic
@@ -193,7 +193,7 @@ def lay_out(codes: Any, rows: Any, first: int, count: int, room: Any) -> None:
         in_order = begin + LANES <= count and start + LANES * n_bytes <= readable
         if size == 8 and len(rows) == 0 and in_order:
             if n_words == 1:
-                columns_of_words(code + start, column, 0)
+                columns_of_words(code + start, column, code + start)
             elif n_words == 2:
                 words_of_codes(code + start, n_bytes, (0, 0), word)
             elif n_words == 4:
@@ -204,7 +204,7 @@ def lay_out(codes: Any, rows: Any, first: int, count: int, room: Any) -> None:
             _gather(codes, rows, first + begin, count - begin, words)
         if n_words > 1 or not in_order or size < 8 or len(rows):
             for w in range(n_words):  # of narrower words, columns that are too many are zeros, and then overwritten
-                columns_of_words(word + w * 8 * LANES, column + w * size * LANES, None)
+                columns_of_words(word + w * 8 * LANES, column + w * size * LANES, code + start + w * 8 * LANES)
         for quad in range(n_quads):
             groups_of_bytes(column + quad * QUAD_BYTES * LANES, tile + (begin * n_quads + quad * LANES) * 4)
 
