@@ -34,6 +34,7 @@ _TILES = 4 if "+avx512bw" in FEATURES else 1  # tiles that share the loads of a 
 STEP = LANES * _TILES
 NARROW = 11 if GROUP_BITS == 6 else 8  # quads up to which sums stay bytes: 264 or 128 bits
 PART = 2  # quads whose sums are bytes in longer codes
+_STEPS, _QUADS = 8, 16  # steps and quads, a multiple of PART, that longer codes look up at a time
 ENTRIES, _LARGEST = 1 << GROUP_BITS, 255
 _NEAR = 160  # steps per part in the limit of longer codes
 _IS_ONE = np.array([[float(v >> j & 1) for v in range(ENTRIES)] for j in range(GROUP_BITS)])
@@ -96,7 +97,7 @@ def mark_bounded(
     signature = types.UniTuple(types.intp, n_queries)(tiles, n_quads, start, stop, tables, limits, marks, quads)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        tiles, n_quads, start, stop, tables, limits, marks, quads = args
+        tiles, n_quads, start, stop, tables, limits, marks, _ = args
         address, numbers = tiles.type, range(n_queries)
         bytes_, pairs = ir.VectorType(ir.IntType(8), LANES), ir.VectorType(ir.IntType(16), LANES // 2)
         kind = bytes_ if is_narrow else pairs  # of sums
@@ -134,62 +135,97 @@ def mark_bounded(
         free = [cgutils.alloca_once_value(builder, slot) for slot in first]
         sums = [(q, t) for q in numbers for t in range(_TILES)]
         part = {at: cgutils.alloca_once(builder, bytes_) for at in sums}
-        even = {at: cgutils.alloca_once(builder, pairs) for at in sums}  # sums of every second code, in 16 bits
-        odd = {at: cgutils.alloca_once(builder, pairs) for at in sums}
-        with cgutils.for_range_slice(builder, start, stop, address(STEP), address) as (i, _count):
-            tile_bytes = builder.mul(n_quads, address(4 * LANES))
-            tile = builder.add(tiles, builder.mul(i, builder.mul(n_quads, address(4))))
+        tile_bytes = builder.mul(n_quads, address(4 * LANES))
 
-            def add_up(begin: Any, count: Any, tile: Any = tile, tile_bytes: Any = tile_bytes) -> None:
-                """The sums of bytes over some quads."""
-                for at in sums:
-                    builder.store(zeros, part[at])
-                with cgutils.for_range_slice(builder, address(0), count, address(1), address) as (step, _count):
-                    quad = builder.add(begin, step)
-                    offset = builder.add(tile, builder.mul(quad, address(4 * LANES)))
-                    table = [
-                        builder.add(builder.extract_value(tables, q), builder.mul(quad, address(4 * ENTRIES)))
-                        for q in numbers
-                    ]
-                    for g in range(4):
-                        place = builder.add(offset, address(g * LANES))
-                        for t in range(_TILES):
-                            index = builder.load(pointer(place, bytes_), align=LANES)
-                            place = builder.add(place, tile_bytes)
-                            for q in numbers:
-                                looked_up = _permute(builder, builder.add(table[q], address(g * ENTRIES)), index)
-                                more = builder.call(saturating, [builder.load(part[q, t]), looked_up])
-                                builder.store(more, part[q, t])
+        def look_up(i: Any, quad: Any, is_first: bool) -> None:
+            """Add the look-ups of a quad of the codes from `i` on to the sums of bytes."""
+            offset = builder.add(
+                builder.mul(i, builder.mul(n_quads, address(4))), builder.mul(quad, address(4 * LANES))
+            )
+            offset = builder.add(tiles, offset)
+            table = {
+                q: builder.add(builder.extract_value(tables, q), builder.mul(quad, address(4 * ENTRIES)))
+                for q in numbers
+            }
+            for g in range(4):
+                place = builder.add(offset, address(g * LANES))
+                for t in range(_TILES):
+                    index = builder.load(pointer(place, bytes_), align=LANES)
+                    place = builder.add(place, tile_bytes)
+                    for q in numbers:
+                        looked_up = _permute(builder, builder.add(table[q], address(g * ENTRIES)), index)
+                        if not is_first or g:
+                            looked_up = builder.call(saturating, [builder.load(part[q, t]), looked_up])
+                        builder.store(looked_up, part[q, t])
 
-            if is_narrow:
-                add_up(address(0), n_quads)
-            else:
-                for at in sums:
-                    builder.store(all_(0), even[at])
-                    builder.store(all_(0), odd[at])
-                with cgutils.for_range_slice(builder, address(0), n_quads, quads, address) as (begin, _count):
-                    add_up(begin, quads)
-                    for at in sums:
-                        words = builder.bitcast(builder.load(part[at]), pairs)
-                        low, high = builder.and_(words, all_(255)), builder.lshr(words, all_(8))
-                        builder.store(builder.add(builder.load(even[at]), low), even[at])
-                        builder.store(builder.add(builder.load(odd[at]), high), odd[at])
-            for q, t in sums:
-                if is_narrow:
-                    closer = builder.icmp_unsigned("<", builder.load(part[q, t]), limit[q])
-                else:
-                    those = limits_of(q, builder.add(i, address(t * LANES)))
-                    held = (builder.load(each[q, t]) for each in (even, odd))
-                    halves = [builder.icmp_unsigned("<", *each) for each in zip(held, those, strict=True)]
-                    low, high = (builder.sext(half, pairs) for half in halves)
-                    below = builder.or_(builder.and_(low, all_(0x00FF)), builder.and_(high, all_(0xFF00)))
-                    closer = builder.icmp_unsigned("!=", builder.bitcast(below, bytes_), zeros)
-                mask = builder.bitcast(closer, ir.IntType(64))
-                slot = builder.load(free[q])
-                builder.store(mask, pointer(slot, ir.IntType(64)))
-                builder.store(builder.add(i, address(t * LANES)), pointer(builder.add(slot, address(8)), address))
-                hit = builder.zext(builder.icmp_unsigned("!=", mask, ir.IntType(64)(0)), address)
-                builder.store(builder.add(slot, builder.shl(hit, address(4))), free[q])
+        def mark(i: Any, q: int, t: int, closer: Any) -> None:
+            mask = builder.bitcast(closer, ir.IntType(64))
+            slot = builder.load(free[q])
+            builder.store(mask, pointer(slot, ir.IntType(64)))
+            builder.store(builder.add(i, address(t * LANES)), pointer(builder.add(slot, address(8)), address))
+            hit = builder.zext(builder.icmp_unsigned("!=", mask, ir.IntType(64)(0)), address)
+            builder.store(builder.add(slot, builder.shl(hit, address(4))), free[q])
+
+        def mark_narrow() -> None:
+            with cgutils.for_range_slice(builder, start, stop, address(STEP), address) as (i, _count):
+                look_up(i, address(0), True)
+                with cgutils.for_range_slice(builder, address(1), n_quads, address(1), address) as (quad, _count):
+                    look_up(i, quad, False)
+                for q, t in sums:
+                    mark(i, q, t, builder.icmp_unsigned("<", builder.load(part[q, t]), limit[q]))
+
+        def smaller(left: Any, right: Any) -> Any:
+            return builder.select(builder.icmp_signed("<", left, right), left, right)
+
+        def mark_wide() -> None:
+            """Some steps and some quads at a time, so that their tables stay in the first-level cache."""
+            # In 16 bits: pairs of bytes as one number, modulo 2^16, and those of the second code.
+            both = {at: cgutils.alloca_once(builder, pairs) for at in sums}
+            odd = {at: cgutils.alloca_once(builder, pairs) for at in sums}
+            slots = [each[at] for at in sums for each in (both, odd)]
+            room = cgutils.alloca_once(builder, ir.ArrayType(pairs, _STEPS * len(slots)))
+            room.align = LANES
+            kept = builder.ptrtoint(room, address)
+
+            def places(i: Any, first: Any) -> list[Any]:
+                base = builder.add(kept, builder.mul(builder.sub(i, first), address(len(slots) * LANES // STEP)))
+                return [pointer(builder.add(base, address(n * LANES)), pairs) for n in range(len(slots))]
+
+            with cgutils.for_range_slice(builder, start, stop, address(_STEPS * STEP), address) as (first_step, _count):
+                end = smaller(builder.add(first_step, address(_STEPS * STEP)), stop)
+                with cgutils.for_range_slice(builder, first_step, end, address(STEP), address) as (i, _count):
+                    for place in places(i, first_step):
+                        builder.store(all_(0), place, align=LANES)
+                with cgutils.for_range_slice(builder, address(0), n_quads, address(_QUADS), address) as (quad, _count):
+                    last = smaller(builder.add(quad, address(_QUADS)), n_quads)
+                    with cgutils.for_range_slice(builder, first_step, end, address(STEP), address) as (i, _count):
+                        for place, slot in zip(places(i, first_step), slots, strict=True):
+                            builder.store(builder.load(place, align=LANES), slot)
+                        with cgutils.for_range_slice(builder, quad, last, address(PART), address) as (begin, _count):
+                            for n in range(PART):
+                                look_up(i, builder.add(begin, address(n)), n == 0)
+                            for at in sums:
+                                words = builder.bitcast(builder.load(part[at]), pairs)
+                                builder.store(builder.add(builder.load(both[at]), words), both[at])
+                                second = builder.lshr(words, all_(8))
+                                builder.store(builder.add(builder.load(odd[at]), second), odd[at])
+                        for place, slot in zip(places(i, first_step), slots, strict=True):
+                            builder.store(builder.load(slot), place, align=LANES)
+                with cgutils.for_range_slice(builder, first_step, end, address(STEP), address) as (i, _count):
+                    held = [builder.load(place, align=LANES) for place in places(i, first_step)]
+                    for n, (q, t) in enumerate(sums):
+                        those = limits_of(q, builder.add(i, address(t * LANES)))
+                        second = held[2 * n + 1]
+                        both_sums = builder.sub(held[2 * n], builder.shl(second, all_(8))), second
+                        halves = [builder.icmp_unsigned("<", *each) for each in zip(both_sums, those, strict=True)]
+                        low, high = (builder.sext(half, pairs) for half in halves)
+                        below = builder.or_(builder.and_(low, all_(0x00FF)), builder.and_(high, all_(0xFF00)))
+                        mark(i, q, t, builder.icmp_unsigned("!=", builder.bitcast(below, bytes_), zeros))
+
+        if is_narrow:
+            mark_narrow()
+        else:
+            mark_wide()
         result = ir.Constant(ir.ArrayType(address, n_queries), ir.Undefined)
         for q in numbers:
             written = builder.lshr(builder.sub(builder.load(free[q]), first[q]), address(4))
