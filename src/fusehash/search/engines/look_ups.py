@@ -1,19 +1,13 @@
-"""Exact search with real-valued queries, compiled: look-ups that bound scores from below, then exact scores of the few.
+"""Look-ups that bound the scores of codes from below, compiled; and exact scores.
 
 The score of a code (see `fusehash.search.projections`) is a sum over its bits, hence over groups of 4 or 6 neighboring
 bits, hence a sum of look-ups in one table per group. A processor looks up 16 to 64 bytes at a time in a table that fits
 a register (`vpermb`, `pshufb`, `tbl`), so the tables hold bytes:
 
-- An entry is the exact partial score divided by a step of the query, rounded down, at most 255. Bytes are added up to
-  255, over all groups of short codes and over eight groups in longer ones, whose sums are added in 16 bits. The sum
-  times the step is never more than the score. The step follows the limit of the query, which is a sum of 254 of them,
-  or 160 for eight groups; the tables are made again when the limit has fallen by a sixteenth.
-- A code whose bound reaches the query's limit, the k-th smallest score so far, is done with. The others, about one in a
-  thousand, get their exact score, as a sum of 64-bit integers.
-- Accepted codes go to a buffer. When it is full, the k-th smallest score becomes the limit, and the rest is dropped.
-  Codes are met in order of position, so a later code at the limit loses the tie.
-
-Codes are arranged in tiles of 64, one byte per code and group, chunk by chunk; a block of queries passes over a chunk.
+- An entry is the exact partial score divided by a step of the query, rounded down, at most 255. The sum of entries
+  times the step is never more than the score. The step follows the limit that a score must stay below.
+- In short codes bytes are added up to 255, over all groups; the limit is a sum of 254. In longer ones that is done over
+  eight groups, in which the limit is 160 on average, and these sums are added in 16 bits.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Codes are arranged in tiles (tiles.py) chunk by chunk, and a block of queries pa
 
 - Look-ups (look_ups.py) bound the scores of all codes. A code whose bound reaches the query's limit, the k-th smallest
   score so far, is done with. The others, about one in a thousand, get their exact score, as a sum of 64-bit integers.
-- Accepted codes go to a buffer. When it is full, the k-th smallest score becomes the limit, and the rest is dropped.
-  Codes are met in order of position, so a later code at the limit loses the tie.
+- Accepted codes go to a buffer: in order if k is small, so that the limit is always the k-th smallest score, else until
+  it is full and all but k are dropped. Codes are met in order of position, so a later code at the limit loses the tie.
 - The tables are made again when the limit has fallen by a sixteenth.
 """
 
@@ -19,6 +19,7 @@ from fusehash.search.engines.kernel import GROUP, entry, lean, lowest_bit, part
 from fusehash.search.engines.look_ups import ENTRIES, NARROW, PART, STEP, fill, mark_bounded, score_of
 from fusehash.search.engines.tiles import LANES, QUAD_BYTES, lay_out, matrix, room_for
 
+_FEW = 64  # results up to which the buffer is kept in order
 NO_SCORE = np.int64(1) << np.int64(62)  # above all scores
 
 
@@ -158,6 +159,10 @@ def _accept(marks: Any, pairs: int, codes: Any, rows: Any, first: int, base: int
             score = score_of(codes, rows, i, weights, state[4])
             if score >= limit:
                 continue
+            if k <= _FEW:
+                used = _insert(near, far, used, k, i - base, score)
+                limit = far[k - 1] if used == k else limit
+                continue
             if used == len(near):
                 limit = cut_to(near, far, used, k)
                 used = k
@@ -169,6 +174,17 @@ def _accept(marks: Any, pairs: int, codes: Any, rows: Any, first: int, base: int
         limit = cut_to(near, far, used, k)
         used = k
     state[0], state[1] = limit, used
+
+
+@lean
+def _insert(near: Any, far: Any, used: int, k: int, place: int, score: int) -> int:
+    """Put a code behind those with smaller or equal scores; the k-th one is dropped. How many there are."""
+    slot = min(used, k - 1)
+    while slot > 0 and far[slot - 1] > score:
+        near[slot], far[slot] = near[slot - 1], far[slot - 1]
+        slot -= 1
+    near[slot], far[slot] = place, score
+    return min(used + 1, k)
 
 
 @part

@@ -112,8 +112,8 @@ def columns_of_words(_: Any, words: Any, out: Any, codes: Any) -> Any:
             columns = []
             for i in range(0, 16, 2):
                 two = [load(i + j, ir.VectorType(ir.IntType(64), 2)) for j in (0, 16, 32, 48)]
-                four = [_shuffled(builder, a, b, [0, 1, 2, 3]) for a, b in (two[:2], two[2:])]
-                columns.append(builder.bitcast(_shuffled(builder, *four, list(range(8))), byte))
+                low, high = (_shuffled(builder, a, b, [0, 1, 2, 3]) for a, b in (two[:2], two[2:]))
+                columns.append(builder.bitcast(_shuffled(builder, low, high, list(range(8))), byte))
             in_turn = [[16 * (i // 16) + h * 8 + i % 16 // 2 + i % 2 * LANES for i in range(LANES)] for h in (0, 1)]
             # Registers stand for three bits of the number of a code, lowest last. Each pass replaces one of them by a
             # bit of the place in the word (the first pass by the lowest bit of the number, which the last one takes).

@@ -1,4 +1,4 @@
-"""Exact search with real-valued queries on several threads: how the work is divided. look_ups.py does it.
+"""Exact search with real-valued queries on several threads: how the work is divided. scores.py does it.
 
 As in scan.py, many queries are divided into blocks that pass over all codes, and with few queries the codes are divided
 instead. Neither changes a result. Every engine in memory that has no way of its own uses `search` and `range_search`.

@@ -5,7 +5,7 @@ With codes c in {-1, +1}^K and whole weights w, which have the signs of the quer
     score(w, c) = (sum |w_j| - <w, c>) / 2.
 
 All numbers in between are whole and below 2^53, so the product is exact whatever the order of summation, and results
-equal those of look_ups.py to the last bit. Devices without double precision (Apple) leave the search to the processor.
+equal those of scores.py to the last bit. Devices without double precision (Apple) leave the search to the processor.
 On CUDA with Triton, cascade.py finds the nearest without that matrix, and the product answers what it leaves.
 """
 
