@@ -1,6 +1,6 @@
 """How codes of joint embeddings do with few pairs, and what rows without a partner add: one line per run.
 
-    OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python benchmarks/few_pairs.py embeddings/iapr
+    OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python benchmarks/few_pairs.py embeddings/iapr-near
 
 Each set is a folder with `image.npy` and `text.npy` (benchmarks/two_tower.py makes them). 1,000 random pairs are
 searched and not learned from. Of the others, some are learned from as pairs, and once more with up to 4,000 further

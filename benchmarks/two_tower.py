@@ -7,8 +7,8 @@ contrastive loss of CLIP. The temperature decides about the gap: a low one leave
 start has put it (Liang et al. 2022), a high one pulls the two together. Four sets, each a folder with `image.npy` and
 `text.npy` of the pairs that the towers have not seen, which is what users have:
 
-    iapr-gap, iapr              IAPR TC-12, 887 image features and 2,823 words; 10,000 pairs learned, 9,626 written
-    flickr8k-gap, flickr8k      EfficientNet-Lite0 and the mean MiniLM of two captions; 5,000 learned, 3,091 written
+    iapr-gap, iapr-near         IAPR TC-12, 887 image features and 2,823 words; 10,000 pairs learned, 9,626 written
+    flickr8k-gap, flickr8k-near EfficientNet-Lite0 and the mean MiniLM of two captions; 5,000 learned, 3,091 written
 
 Numbers are rounded to multiples of 1/4,096, so that the files compress well. With `--learned N` the towers learn from
 N pairs, and more are left. Needs PyTorch; on one core of a processor each set takes about a minute. The data are those
@@ -27,7 +27,7 @@ import torch
 from torch import nn
 
 # Temperature of the loss, and the length of the random offset that separates the views at the start.
-SETTINGS = {"gap": (0.01, 4.0), "": (0.1, 0.0)}
+SETTINGS = {"gap": (0.01, 4.0), "near": (0.1, 0.0)}
 SETS = {"iapr": 10_000, "flickr8k": 5_000}
 STEPS = 4096  # per unit in what is written
 WIDTH, HIDDEN, BATCH, EPOCHS, SEED = 256, 512, 256, 12, 0
@@ -97,7 +97,7 @@ def main() -> None:
     torch.set_num_threads(1)
     for name, n_usual in SETS.items():
         for kind, (temperature, offset) in SETTINGS.items():
-            label = f"{name}-{kind}" if kind else name
+            label = f"{name}-{kind}"
             if args.only not in (None, label):
                 continue
             started, n_learned = time.process_time(), args.learned or n_usual
