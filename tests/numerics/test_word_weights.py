@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 
@@ -53,6 +54,35 @@ def test_similarities_and_weights_are_what_loops_find(seed: int, n: int) -> None
         slow = np.maximum(slow, module.MIN_WEIGHT * slow.max())
         assert_allclose(weights, slow / slow.mean(), rtol=1e-6)
         assert weights.min() > 0.0
+
+
+def test_weights_of_many_words_need_no_matrix_of_rows_and_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    rows, K = SparseRows.of(bags(rng, 50, 3000)), similarities([rng.standard_normal((50, 4))])
+    at_once = word_weights(rows, np.abs(K))
+    monkeypatch.setattr(module, "_PRODUCTS", 50 * 7)
+    assert_array_equal(word_weights(rows, np.abs(K)), at_once)
+    assert np.ptp(at_once) > 0
+    n, width = 500, 200_000  # a matrix of all of them would take 800 MB
+    wide = SparseRows.of(bags(rng, n, width, 1e-4))
+    K = np.abs(similarities([rng.standard_normal((n, 4))]))
+    monkeypatch.undo()
+    tracemalloc.start()
+    try:
+        word_weights(wide, K)
+        assert tracemalloc.get_traced_memory()[1] < 200_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_entries_that_are_stored_but_zero_are_no_words() -> None:
+    rng = np.random.default_rng(0)
+    rows, K = bags(rng, 40, 100), np.abs(similarities([rng.standard_normal((40, 4))]))
+    with_zeros = rows.copy()
+    with_zeros.data[::3] = 0.0
+    without = with_zeros.copy()
+    without.eliminate_zeros()
+    assert_array_equal(word_weights(SparseRows.of(with_zeros), K), word_weights(SparseRows.of(without), K))
 
 
 def test_words_that_say_something_about_the_other_view_count_more() -> None:

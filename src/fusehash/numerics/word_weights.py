@@ -25,6 +25,7 @@ Weights = NDArray[np.float64]
 RARE_ROWS = 20  # words of at most so many rows say what is usual
 PRIOR_PAIRS = 30.0
 MIN_WEIGHT = 0.02
+_PRODUCTS = 1 << 22  # numbers in memory at a time, whatever the width
 
 
 def are_words(rows: Array) -> bool:
@@ -50,9 +51,9 @@ def similarities(views: list[Array]) -> Weights:
 def word_weights(rows: SparseRows, K: Weights) -> Weights:
     """One number per column of the rows, from `similarities` of the same rows in the other views."""
     is_in: Any = rows.matrix.astype(np.float64)
-    is_in.data = np.ones_like(is_in.data)
+    is_in.data = (is_in.data != 0).astype(np.float64)
     count = np.asarray(is_in.sum(axis=0)).ravel()
-    sums, pairs = np.asarray(is_in.multiply(K @ is_in).sum(axis=0)).ravel(), count * (count - 1.0)
+    sums, pairs = _sums_over_pairs(is_in, K, np.flatnonzero(count > 1)), count * (count - 1.0)
     rare = count <= RARE_ROWS
     usual = sums[rare].sum() / max(pairs[rare].sum(), 1.0)
     if usual <= 0.0:  # the other views do not know what these words mean
@@ -61,6 +62,16 @@ def word_weights(rows: SparseRows, K: Weights) -> Weights:
     weights = np.maximum(weights, MIN_WEIGHT * weights.max())
     scaled: Weights = weights / weights.mean()
     return scaled
+
+
+def _sums_over_pairs(is_in: Any, K: Weights, shared: NDArray[np.intp]) -> Weights:
+    """Per column, the sum of K over pairs of its rows; 0 but for the columns that rows share."""
+    sums, step = np.zeros(is_in.shape[1]), max(1, _PRODUCTS // len(K))
+    for start in range(0, len(shared), step):
+        columns = shared[start : start + step]
+        part = is_in[:, columns]
+        sums[columns] = np.asarray(part.multiply(K @ part).sum(axis=0)).ravel()
+    return sums
 
 
 def _centered(K: Weights) -> Weights:
