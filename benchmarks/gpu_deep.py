@@ -15,8 +15,9 @@ million: UCCH on 1,000,000 generated pairs (1,280 and 384 features, single preci
 show, next to noise), 64 bits, mixed and single precision. R@10 is of 2,000 new pairs among each other.
 
 A fit that would not end within its limit (of `methods`: its share of the time that is left) stops after the last epoch
-that does; `epochs_run` says how many these are, and `whole_seconds` is then a projection. What is finished is stored
-after every fit, and of a million pairs after every epoch.
+that does; `epochs_run` says how many these are, and `whole_seconds` is then a projection (of DDCMH, whose second head
+has more weights than the first, too low a one). What is finished is stored after every fit, and of a million pairs
+after every epoch.
 
 Times are of the clock, with everything that `fit` does: checks, means, preparing rows, training, codes of all rows. A
 fit of two epochs comes first, of a few rows with a million pairs, so that no library is loaded in that time. On a CPU
