@@ -52,6 +52,14 @@ def test_results_are_those_without_a_sample(pair: Any, n_bits: int, k: int) -> N
     assert len(asked) == 1
 
 
+def test_a_sample_that_is_too_small_for_so_many_neighbors_says_nothing(pair: Any) -> None:
+    rng = np.random.default_rng(0)
+    fast, slow, asked = pair(rng.integers(0, 256, (400, 8), dtype=np.uint8))
+    compare(fast, slow, rng.standard_normal((3, 64)), 395)  # the 30th of the 13 codes of the sample
+    assert len(asked) == 1
+    assert np.isin(asked[0], [np.inf, 1 << 62]).all()
+
+
 @pytest.mark.parametrize("near", ["in the sample", "outside of it", "all alike"])
 def test_a_sample_that_misleads_changes_nothing(pair: Any, near: str) -> None:
     rng = np.random.default_rng(3)

@@ -107,7 +107,10 @@ def _limits_of_sample(kernel: Kernel, rows: CodeRows, n_queries: int, k: int, th
     """
     expected = k / _SAMPLE
     rank = int(expected + 4 * np.sqrt(expected)) + 4  # of the sample, with room for bad luck
-    scores, _ = nearest_by(kernel, rows, n_queries, rank, np.arange(0, len(rows), _SAMPLE), threads)
+    sample = np.arange(0, len(rows), _SAMPLE)
+    if rank > len(sample):  # of nearly all codes
+        return np.full(n_queries, kernel.no_limit)
+    scores, _ = nearest_by(kernel, rows, n_queries, rank, sample, threads)
     worst = scores[:, -1]
     return worst + 1 if worst.dtype.kind == "i" else np.nextafter(worst, np.inf)
 
