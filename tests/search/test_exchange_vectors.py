@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import warnings
 from collections.abc import Callable
@@ -67,6 +68,31 @@ def test_nothing_is_lost(
     check_equal(imported, index)
     if kind is not None and suffix in (".npz", ".parquet", ".arrow"):
         assert imported.index_options["vectors"] == kind
+
+
+@pytest.mark.parametrize("suffix", KEEPING)
+def test_factors_that_look_like_int8_are_no_vectors(
+    tmp_path: Path, optional: Callable[[str], ModuleType], suffix: str
+) -> None:
+    optional(PACKAGES.get(suffix, "numpy"))
+    index, path = HammingIndex(64, factors=True), tmp_path / f"codes{suffix}"
+    index.add(np.zeros((3, 8), np.uint8), None, None, np.array([[127.0, 5], [1, -127], [127, 0]]))
+    export_codes(index, path)
+    imported = import_codes(path)
+    assert imported.factors is not None
+    assert imported.factors.dtype == np.float32
+    check_equal(imported, index)
+
+
+@pytest.mark.parametrize("suffix", [".sql", ".milvus.json", ".qdrant.jsonl", ".ndjson"])
+def test_text_is_closed_when_it_was_read(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"codes{suffix}"
+    export_codes(made(), path)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        import_codes(path)
+        gc.collect()
+    assert not [one for one in seen if issubclass(one.category, ResourceWarning)]
 
 
 def test_files_larger_than_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

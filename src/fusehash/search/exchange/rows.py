@@ -27,8 +27,11 @@ def write_lines(file: BinaryIO, lines: Iterable[str]) -> None:
 
 def read_text(path: Path) -> Iterator[str]:
     """The lines of a file."""
-    with trust.open_file(path, f"The file {path}") as file:
-        yield from TextIOWrapper(file, encoding="utf-8", errors="replace")
+    with (
+        trust.open_file(path, f"The file {path}") as file,
+        TextIOWrapper(file, encoding="utf-8", errors="replace") as text,  # closed also if not all lines are asked for
+    ):
+        yield from text
 
 
 def read_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -73,7 +76,8 @@ def collected(path: Path, rows: Iterable[ImportedRow], order: str | None = None)
         codes.append(code)
     if not codes:
         raise DataError(f"'{path}' must hold codes. It holds none.")
-    return ImportedRows(np.array(codes, np.uint8), np.array(ids, np.int64), order, _joined(vectors), _joined(factors))
+    pairs = _joined(factors, np.float32)
+    return ImportedRows(np.array(codes, np.uint8), np.array(ids, np.int64), order, _as_stored(vectors), pairs)
 
 
 def _check_alike(where: str, name: str, values: NDArray[Any] | None, others: list[NDArray[Any] | None]) -> None:
@@ -84,13 +88,17 @@ def _check_alike(where: str, name: str, values: NDArray[Any] | None, others: lis
         raise DataError(f"{where} must have {expected}. Got {lengths[-1] or 'none'} instead.")
 
 
-def _joined(rows: list[NDArray[Any] | None]) -> NDArray[Any] | None:
-    """Rows as a matrix: int8 if they are as an index stores it, else float32; None if there are none."""
+def _as_stored(vectors: list[NDArray[Any] | None]) -> NDArray[Any] | None:
+    """Vectors as a matrix: int8 if they are as an index stores it, else float32; None if there are none."""
+    present = [vector for vector in vectors if vector is not None]
+    is_int8 = all(vector.dtype.kind == "i" and np.abs(vector).max() == INT8_PEAK for vector in present)
+    return _joined(vectors, np.int8 if is_int8 else np.float32)
+
+
+def _joined(rows: list[NDArray[Any] | None], dtype: Any) -> NDArray[Any] | None:
+    """Rows as a matrix; None if there are none."""
     present = [row for row in rows if row is not None]
-    if not present:
-        return None
-    is_stored = all(row.dtype.kind == "i" and np.abs(row).max() == INT8_PEAK for row in present)
-    return np.array(present, np.int8 if is_stored else np.float32)
+    return np.array(present, dtype) if present else None
 
 
 def extras(block: ExportedRows, pattern: str) -> list[str]:
