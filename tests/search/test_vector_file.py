@@ -216,6 +216,21 @@ def test_a_missing_file_takes_one_sentence(path: Path) -> None:
         assert len(index) == 30
 
 
+def test_a_file_that_is_missing_when_it_is_to_be_rewritten_takes_one_sentence(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(path)
+    with opened(path) as index:
+        index.remove([3])
+        path.with_name("codes.db-vectors-1").unlink()
+        monkeypatch.setattr("fusehash.search.file._UNUSED_BYTES", 0)
+        for call in (index.compact, lambda: index.remove(np.arange(4, 30))):
+            with pytest.raises(IndexFileError, match=r"The vector file .*-vectors-1 is missing\. It belongs next"):
+                call()
+        assert len(index) == 29
+    assert names(path.parent) == ["codes.db"]
+
+
 @pytest.mark.parametrize("size", [0, 10, HEADER, HEADER + 29 * 32, HEADER + 30 * 32 - 1])
 def test_a_file_that_was_cut_off_takes_one_sentence(path: Path, size: int) -> None:
     filled(path)

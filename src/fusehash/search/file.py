@@ -250,7 +250,10 @@ class FileStore(MemoryStore):
         """Write all rows again, and their vectors into a new file in the same order."""
         assert content.vectors is not None
         path, kind, rows = self._database.path, self._database.kind, content.rows
-        records = MappedVectors.open(path, content.vectors, kind).records
+        try:
+            records = MappedVectors.open(path, content.vectors, kind).records
+        except MissingFileError:
+            raise IndexFileError(vector_file.missing(path, content.vectors)) from None
         with vector_file.creating(path, content.vectors, kind) as writer:
             for start in range(0, len(rows), _MOVED_AT_ONCE):
                 writer.copy(records, rows.slots_at(np.arange(start, min(start + _MOVED_AT_ONCE, len(rows)))))
