@@ -9,14 +9,13 @@ import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from full_disk import small_disk
 from fusehash.errors import CorruptIndexError
 from fusehash.search import HammingIndex, IndexFileError
 from fusehash.sqlite import log_size
@@ -148,18 +147,6 @@ def content_of_copy(path: Path) -> dict[int, bytes]:
 
 
 # -- full disk, read-only folder, removed file --
-
-
-@contextmanager
-def small_disk(size: int) -> Iterator[None]:
-    """No file may grow beyond ``size``."""
-    resource = pytest.importorskip("resource")
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_full_disk_raises_and_loses_nothing(path: Path) -> None:

@@ -7,8 +7,6 @@ import shutil
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
+from full_disk import small_disk
 from fusehash.errors import CorruptIndexError
 from fusehash.search import HammingIndex, IndexFileError
 from fusehash.search import file as index_file
@@ -316,18 +315,6 @@ def test_files_of_others_are_left_alone(path: Path) -> None:
         assert_array_equal(index.get_vectors(range(2, 30)), vectors[2:])
     assert names(path.parent) == ["codes.db", "codes.db-vectors-1", "codes.db-vectors-3", "codes.db-vectors-5"]
     assert path.with_name("codes.db-vectors-1").read_bytes() == b"mine"
-
-
-@contextmanager
-def small_disk(size: int) -> Iterator[None]:
-    """No file may grow beyond ``size``."""
-    resource = pytest.importorskip("resource")
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_full_disk_leaves_nothing_half_written(path: Path) -> None:

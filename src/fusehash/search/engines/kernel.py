@@ -294,12 +294,12 @@ def _accept(marks: Any, pairs: int, chunk: Any, first: int, query: int, k: int, 
                 limit -= 1
                 closer -= histogram[limit]
             if used == len(near):
-                used = _drop_overtaken(near, far, used, limit, k - closer)
+                used = drop_overtaken(near, far, used, limit, k - closer)
     state[0], state[1], state[2] = limit, used, closer
 
 
 @part
-def _drop_overtaken(near: Any, far: Any, used: int, limit: int, at_limit: int) -> int:
+def drop_overtaken(near: Any, far: Any, used: int, limit: Any, at_limit: int) -> int:
     """Keep the codes closer than the limit and the first `at_limit` ones at it."""
     kept = 0
     for i in range(used):

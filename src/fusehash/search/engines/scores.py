@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fusehash.search.engines.kernel import GROUP, entry, lean, lowest_bit, part
+from fusehash.search.engines.kernel import GROUP, drop_overtaken, entry, lean, lowest_bit, part
 from fusehash.search.engines.look_ups import ENTRIES, NARROW, PART, STEP, fill, mark_bounded, score_of
 from fusehash.search.engines.tiles import LANES, QUAD_BYTES, lay_out, matrix, room_for
 
@@ -194,12 +194,7 @@ def cut_to(near: Any, far: Any, used: int, k: int) -> Any:
     at_limit = np.int64(k)
     for i in range(used):
         at_limit -= far[i] < limit
-    kept = 0
-    for i in range(used):
-        if far[i] < limit or (far[i] == limit and at_limit > 0):
-            at_limit -= far[i] == limit
-            near[kept], far[kept] = near[i], far[i]
-            kept += 1
+    drop_overtaken(near, far, used, limit, at_limit)
     return limit
 
 
