@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import unittest.mock
 import warnings
 
 import numpy as np
 import pytest
 
 from fusehash import datasets, hashers
+from fusehash.errors import FusehashWarning
 from untuned import DEEP
 
 DATA = datasets.make_paired(400, views={"image": 12, "text": 9}, n_classes=3, random_state=0)
@@ -50,6 +52,27 @@ def test_a_step_is_recorded_once_and_sees_the_inputs_of_every_call(torch):
     assert tape.run_sizes == [4] * FIRST_CALLS + [3]  # what has another shape is run as it is
     assert (tape.n_recorded, tape.n_replayed) == (1, 3)
     assert torch.equal(calls[3][0], torch.full((4, 2), 3.0))  # inputs of the caller stay as they are
+
+
+@pytest.mark.parametrize(("message", "said"), [("no graph.\nmore", "no graph."), ("", "RuntimeError.")])
+def test_steps_that_cannot_be_recorded_are_run(torch, monkeypatch, message, said):
+    from fusehash.hashers.deep.recording import CudaRecorder
+
+    def fail(*arguments, **options):
+        raise RuntimeError(message)
+
+    monkeypatch.setattr(CudaRecorder, "__init__", lambda self: None)
+    recorder = CudaRecorder()
+    recorder._generator = recorder._stream = unittest.mock.MagicMock()
+    for name in ("CUDAGraph", "current_stream", "set_stream", "stream"):
+        monkeypatch.setattr(torch.cuda, name, unittest.mock.MagicMock())
+    monkeypatch.setattr(torch.cuda, "graph", fail)
+    total = torch.zeros(2)
+    with pytest.warns(FusehashWarning, match="could not be recorded") as seen:
+        repeat = recorder.record(total.add_, [torch.ones(2)])
+    assert str(seen[0].message).endswith(f"PyTorch says: {said}")
+    repeat()
+    assert total.tolist() == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("name", sorted(DEEP))

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias
 
 import torch
 
-from fusehash.errors import warn
+from fusehash.errors import first_line, warn
 
 Tensor: TypeAlias = Any  # torch.Tensor
 Step: TypeAlias = Callable[..., None]
@@ -92,7 +92,8 @@ class CudaRecorder:
                 step(*inputs)
         except RuntimeError as error:
             torch.cuda.set_stream(current)
-            reason = str(error).splitlines()[0]
-            warn(f"Steps could not be recorded on the GPU, so training takes longer. PyTorch says: {reason}")
+            warn(
+                f"Steps could not be recorded on the GPU, so training takes longer. PyTorch says: {first_line(error)}."
+            )
             return lambda: self.run(step, inputs)
         return graph.replay
