@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 
 import fusehash as fh
@@ -48,3 +50,15 @@ def test_progress_shows_text_from_data_without_control(capsys, monkeypatch):
     with console.progress("work") as report:
         report(1, 2, "a\x1b[31mred [bold]name[/bold]")
     assert capsys.readouterr().err == "work: 1/2 a\\x1b[31mred [bold]name[/bold]\n"
+
+
+def test_a_narrow_table_cuts_nothing_off():
+    from fusehash.commands.terminal import print_table
+
+    out = console.DataConsole(file=io.StringIO(), width=24)
+    print_table(("name", "what"), [("sentence-transformers", "a" * 20)], out)
+    cells = [line.split("│")[1:3] for line in out.file.getvalue().splitlines() if "│" in line]
+    assert ["".join(part.strip() for part in column) for column in zip(*cells, strict=True)] == [
+        "sentence-transformers",
+        "a" * 20,
+    ]

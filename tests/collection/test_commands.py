@@ -115,6 +115,26 @@ def test_captions_labels_add_update_remove_reindex(photos, tmp_path, fakes, draw
     assert answer("index", "stats", out)["items"] == 23
 
 
+def test_captions_that_are_not_given_again_are_missed(made, photos, tmp_path, fakes):
+    for path in photos.glob("*.txt"):
+        path.rename(tmp_path / path.name)
+    table = tmp_path / "captions.csv"
+    table.write_text("\n".join(["image,caption", *(f"{path.name},a {path.stem}" for path in photos.glob("*.png"))]))
+    kept = call("index", photos, "--captions", table, "--out", made)
+    assert (kept.exit_code, "gone" in kept.stderr) == (0, False)
+    bare = call("index", photos, "--out", made)
+    assert "warning: 24 captions are gone." in bare.stderr
+    assert answer("index", "stats", made)["texts"] == 0
+    assert "gone" not in call("index", photos, "--out", made).stderr  # said once
+
+
+def test_facts_are_words(made):
+    shown = [line.strip("│ ").split("│") for line in call("index", "stats", made).stdout.splitlines() if "│" in line]
+    facts = {name.strip(): value.strip() for name, value in shown}
+    assert (facts["trained"], facts["reindex recommended"]) == ("yes", "no")
+    assert all(facts.values())
+
+
 def test_a_table_that_lies_elsewhere_changes_captions_alone(made, tmp_path):
     before = {hit["key"]: hit["labels"] for hit in answer("search", made, "a red thing", "-k", 24)}
     (tmp_path / "elsewhere").mkdir()

@@ -131,6 +131,7 @@ def build(
     if any(map(inputs.has_picture, items)):
         require("PIL.Image", "Indexing pictures")
     is_new = not out.exists() or (out.is_dir() and not any(out.iterdir()))
+    had_texts = 0
     if is_new:
         inputs.check_folder(out, "A collection")
         collection = Collection.create(out, **chosen)
@@ -138,6 +139,7 @@ def build(
             complain(encoders.advice())
     else:
         collection = Collection.open(out)
+        had_texts = collection.stats()["texts"]
         _check_same(collection, chosen)
         if not is_named:
             _check_source(collection, photos)
@@ -151,6 +153,9 @@ def build(
             shutil.rmtree(out)
         raise
     show_report(done, as_json)
+    lost = had_texts - done.removed - stats["texts"]
+    if captions is None and lost > 0:
+        complain(f"warning: {lost:,} captions are gone. If they were in a file, name it again with --captions.")
     if stats["trained"] and not as_json:
         query = '"words to look for"' if has_words else f"--like {done.ids[0] if done.ids else 1}"
         say(f"The collection is the folder {out}. Next: fusehash search {shlex.quote(str(out))} {query}")
@@ -293,15 +298,17 @@ def refuse(only_for: str = "an index of codes", **options: Any) -> None:
 
 
 def show_facts(facts: dict[str, Any], as_json: bool) -> None:
-    """Print names and values."""
+    """Print names and values, without those that are empty."""
     if as_json:
         print_json(facts)
         return
-    rows = []
-    for name, value in facts.items():
-        is_count = isinstance(value, int) and not isinstance(value, bool)
-        rows.append((name.replace("_", " "), f"{value:,}" if is_count else value))
-    print_table((), rows)
+    print_table((), ((name.replace("_", " "), _in_words(value)) for name, value in facts.items() if value != ""))
+
+
+def _in_words(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else value
 
 
 def open_collection(path: Path, engine: str | None = None) -> Collection:

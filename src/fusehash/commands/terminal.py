@@ -99,7 +99,9 @@ def print_table(columns: Sequence[str], rows: Iterable[Iterable[Any]], console: 
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(*columns, show_header=bool(columns))
+    table = Table(show_header=bool(columns))
+    for column in columns:
+        table.add_column(column, overflow="fold")  # a name that is cut off could not be typed
     for row in rows:
         table.add_row(*(Text(printable(str(cell))) for cell in row))
     (console or stdout()).print(table)

@@ -33,6 +33,10 @@ _N_BITS, _K, _THREADS = multiple_of(8), integer(1), optional(integer(1))
 _RADIUS, _SCORE, _ESTIMATE = integer(0), real(0), real(-np.inf)
 _FLAG = flag()
 _LOOKED_AT = 2000  # codes of the index and new ones, to see whether bits are reversed
+_NO_FACTORS = (
+    "The index must keep factors for this; create it with factors=True, or by `fusehash index add --factors` with its "
+    "first codes. It has none."
+)
 _VECTORS, _DIM, _CANDIDATES = optional(choice(*KINDS)), integer(1, MAX_DIM), optional(integer(1))
 _warming: list[threading.Thread] = []
 _ADDRESSES = f"an address that begins with one of {', '.join(server.SCHEMES)} and ://"
@@ -289,7 +293,7 @@ class HammingIndex:
         """
         store = self._local("factors")
         if not store.has_factors:
-            raise DataError("The index must keep factors for this; create it with factors=True. It has none.")
+            raise DataError(_NO_FACTORS)
         return store.factors(check_ids(ids))
 
     def add(
@@ -583,7 +587,7 @@ class HammingIndex:
                 raise DataError("The index keeps factors: pass two numbers for each code. Got none.")
             return codes
         if not self._local("factors").has_factors:
-            raise DataError("The index must keep factors for this; create it with factors=True. It has none.")
+            raise DataError(_NO_FACTORS)
         return np.hstack([codes, encoded(factors, len(codes))])
 
     def _warn_if_reversed(self, codes: Codes) -> None:
