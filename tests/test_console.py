@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 
 import pytest
 
@@ -61,4 +62,25 @@ def test_a_narrow_table_cuts_nothing_off():
     assert ["".join(part.strip() for part in column) for column in zip(*cells, strict=True)] == [
         "sentence-transformers",
         "a" * 20,
+    ]
+
+
+def test_a_terminal_is_told_once_that_something_is_compiled(capsys, monkeypatch):
+    from fusehash.commands.terminal import tell_of_compiling
+
+    logger = logging.getLogger("fusehash.numerics.compiled")
+    monkeypatch.setattr(logger, "handlers", [])
+    level = logger.level
+    try:
+        tell_of_compiling()
+        tell_of_compiling()
+        logger.info("%s is compiled", "nearest")
+        logger.info("%s is compiled", "score")
+        logger.warning("the machine code of %s cannot be kept in %s: %s", "nearest", "folder", "full")
+    finally:
+        logger.setLevel(level)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [
+        "fusehash: compiling for this processor; this takes some seconds, the first time only.",
+        "fusehash: warning: the machine code of nearest cannot be kept in folder: full.",
     ]

@@ -50,6 +50,22 @@ def test_machine_code_is_kept_where_it_can_be():
     assert isinstance(triple._cache, NullCache)
 
 
+def test_what_is_compiled_is_logged_and_what_is_kept_is_not(tmp_path: Path):
+    (tmp_path / "doubles.py").write_text(
+        "import logging\nlogging.basicConfig(level=logging.INFO, format='%(message)s')\n"
+        "from fusehash.numerics.compiled import compiled\n@compiled()\ndef double(x): return 2 * x\n"
+        "assert double(2) == 4\n"
+    )
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+
+    def told() -> str:
+        command = [sys.executable, str(tmp_path / "doubles.py")]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stderr
+
+    assert "double is compiled" in told()
+    assert told() == ""
+
+
 @pytest.mark.slow
 def test_machine_code_is_compiled_again_when_an_imported_file_changes(tmp_path: Path):
     """numba itself looks only at the file of the function."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import sys
 import warnings
 from collections.abc import Iterable, Sequence
 from io import BytesIO
@@ -37,6 +39,8 @@ class FusehashGroup(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         from fusehash.errors import FusehashError
 
+        if sys.stderr.isatty():
+            tell_of_compiling()
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             try:
@@ -54,6 +58,25 @@ class FusehashGroup(TyperGroup):
             except MemoryError as error:
                 complain(f"There is not enough memory. {error}".rstrip())
             raise typer.Exit(1)
+
+
+def tell_of_compiling() -> None:
+    """Say so on stderr, once, if something is compiled: the first search of a machine waits for that."""
+    logger = logging.getLogger("fusehash.numerics.compiled")
+    if not logger.handlers:
+        logger.addHandler(_Compiling())
+        logger.setLevel(logging.INFO)
+
+
+class _Compiling(logging.Handler):
+    told = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno > logging.INFO:
+            complain(f"warning: {record.getMessage()}.")
+        elif not self.told:
+            self.told = True
+            complain("compiling for this processor; this takes some seconds, the first time only.")
 
 
 def complain(sentence: str) -> None:

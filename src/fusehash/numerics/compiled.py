@@ -55,6 +55,7 @@ class _MachineCodeCache(FunctionCache):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
+        self._function = function.__name__
         _check_private(self._cache_path, function.__code__.co_filename)
         self._cache_file = _CheckedFiles(
             cache_path=self._cache_path,
@@ -63,13 +64,16 @@ class _MachineCodeCache(FunctionCache):
         )
 
     def load_overload(self, signature: Any, target_context: Any) -> Any:
+        code = None
         try:
-            return super().load_overload(signature, target_context)
+            code = super().load_overload(signature, target_context)
         except MemoryError:
             raise
         except Exception as error:
             self._report(error)
-            return None
+        if code is None:
+            logger.info("%s is compiled", self._function)
+        return code
 
     def save_overload(self, signature: Any, data: Any) -> None:
         try:
@@ -80,7 +84,7 @@ class _MachineCodeCache(FunctionCache):
             self._report(error)
 
     def _report(self, error: Exception) -> None:
-        logger.warning("the machine code of %s cannot be kept in %s: %s", self._name, self._cache_path, error)
+        logger.warning("the machine code of %s cannot be kept in %s: %s", self._function, self._cache_path, error)
         with contextlib.suppress(Exception):
             self.flush()  # so that a damaged file is replaced
 
