@@ -243,7 +243,7 @@ def test_text_is_never_markup(open_page: Callable[..., Any]) -> None:
 
 @pytest.mark.slow
 def test_a_query_that_no_item_fits(open_page: Callable[..., Any]) -> None:
-    page = open_page("#text=circle+label:nonexistent")
+    page = open_page("#text=circle+label:nonexistent", shows="#message:not([hidden])")
     page.wait_for_selector("#message >> text=No item has what the query asks for")
 
 

@@ -158,6 +158,7 @@ def test_names_in_a_zip_file_differ_on_every_system(open_page: Callable[..., Any
 @pytest.mark.slow
 def test_sizes_are_told_in_a_fitting_unit(open_page: Callable[..., Any], album_server: str) -> None:
     page = open_page("#item=1", shows="#box .exif", server=album_server)
+    page.wait_for_selector("#box .exif dd >> text= kB")  # the size comes after the picture
     assert "320 × 240" in page.locator("#box .exif").inner_text()
     kilobytes = int(page.locator("#box .exif dd").first.inner_text().split(", ")[1].removesuffix(" kB"))
     assert 5 < kilobytes < 200

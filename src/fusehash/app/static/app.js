@@ -90,7 +90,7 @@ async function show() {
     }
     scrollTo(0, back ? page.places.get(address) ?? 0 : 0);
     if (fromGrid && tab === "search") keyboard.focusCard(0);
-    if (item) lightbox.open(item);
+    if (item && Number(routeNow().item) === item) lightbox.open(item); // it may have been left meanwhile
   } catch (error) {
     if (error.name !== "AbortError" && !request.signal.aborted) fail(error, tab);
   }
