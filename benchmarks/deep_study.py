@@ -8,7 +8,7 @@ FOLDER holds photos.npz and flickr8k.npz (deep_features.py) and wiki.npz. `--onl
 Settings. `start` are those of the prototypes that came before this package, `authors` those of the papers (the
 defaults of the package). `chosen` is the best of a method's CANDIDATES, which include the others where they are not
 too slow: each learns from 70 % of the training rows, with seed 0, and is scored on the other 30 %. Methods without
-labels are scored as `FuseHash` scores its own settings (hashers/fusehash/tuning.py: partners, neighbors, live bits),
+labels are scored as `FuseHash` scores its own settings (hashers/fusehash/tuning: partners, neighbors, live bits),
 methods that learn from labels by MAP@50 of the held-out rows among each other. Queries take no part. FuseHash chooses
 by itself in `fit`; SCM, SePH and the controls have their defaults. `power` is FuseHash(spectral_power=4).
 
@@ -43,7 +43,7 @@ import numpy as np  # noqa: E402
 import fusehash as fh  # noqa: E402
 from fusehash import bits, hashers  # noqa: E402
 from fusehash.evaluation import average_precision, evaluate, pair_recall  # noqa: E402
-from fusehash.hashers.fusehash.tuning import NearItems, count_distinct, live_share, partner_rank  # noqa: E402
+from fusehash.hashers.fusehash.tuning.measures import NearItems, count_distinct, live_share, partner_rank  # noqa: E402
 from fusehash.numerics.features import Preparation  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results" / "deep_study.jsonl"

@@ -38,7 +38,9 @@ hashers.quantizers hashers.quantizers.joint hashers.quantizers.sign hashers.quan
 hashers.quantizers.itq hashers.quantizers.rabitq hashers.quantizers.pq
 hashers.agsfh.clusters hashers.agsfh.graph hashers.agsfh.paper hashers.agsfh
 hashers.fusehash.nested hashers.fusehash.fitted hashers.fusehash.floats hashers.fusehash.spectrum
-hashers.fusehash.closed_form hashers.fusehash.own_space hashers.fusehash.tuning hashers.fusehash.partial_fit
+hashers.fusehash.closed_form hashers.fusehash.own_space
+hashers.fusehash.tuning.measures hashers.fusehash.tuning.trials hashers.fusehash.tuning.fusion
+hashers.fusehash.tuning.walk hashers.fusehash.tuning.references hashers.fusehash.tuning hashers.fusehash.partial_fit
 hashers.fusehash
 hashers.baselines hashers.baselines.joint_features hashers.baselines.fsh hashers.baselines.rfdh
 hashers.baselines.jimfh hashers.baselines.cmfh hashers.baselines.imh hashers.baselines.lssh hashers.baselines.cvh
@@ -117,6 +119,7 @@ FOLDERS = {
     "hashers/quantizers": "what databases do with given embeddings, as peers",
     "hashers/agsfh": "the method of the paper",
     "hashers/fusehash": "our own method, the default",
+    "hashers/fusehash/tuning": "settings chosen on held-out training rows, without labels",
     "hashers/baselines": "the methods of the literature",
     "hashers/deep": "networks on features, trained with PyTorch",
     "hashers/reconstructed": "methods built from a sentence or an abstract",

@@ -17,6 +17,17 @@ UNTUNED: dict[str, Any] = {
     "word_weights": 0.0,
 }
 
+# What matters is fixed, for any number of views.
+FIXED: dict[str, Any] = {
+    "feature_map": "rbf",
+    "kernel_width": 1.0,
+    "ridge": 0.03,
+    "graph_weight": 1.0,
+    "latent_weight": 1.0,
+    "spectral_power": 2.0,
+}
+SMALL: dict[str, Any] = {**FIXED, "n_anchors": 100, "n_kernel_anchors": 100}
+
 # Deep methods small and quick, for tests that look at something else.
 _SMALL: dict[str, Any] = {"hidden": 32, "batch_size": 32, "epochs": 20}
 DEEP: dict[str, dict[str, Any]] = {

@@ -16,7 +16,7 @@ from fusehash.hashers.fusehash import closed_form as steps
 from fusehash.hashers.fusehash.closed_form import InMemory, learn_means, moments, solve
 from fusehash.hashers.fusehash.fitted import Choices, GraphMap, RowMaps
 from fusehash.hashers.fusehash.spectrum import FeatureGram, spectrum
-from fusehash.hashers.fusehash.tuning import NearItems
+from fusehash.hashers.fusehash.tuning.measures import NearItems
 from fusehash.numerics.anchors import FUSIONS, fuse, neighbor_graph
 from fusehash.numerics.features import FeatureMap, Preparation
 from fusehash.numerics.linalg import leading_eigenpairs

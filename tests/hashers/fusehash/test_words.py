@@ -1,4 +1,4 @@
-"""Weights of words in the default, and how the tuner decides on another map."""
+"""Weights of words in the default."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from numpy.testing import assert_array_equal
 import fusehash as fh
 from fusehash.evaluation.metrics import pair_recall
 from fusehash.hashers.fusehash import tuning
-from fusehash.hashers.fusehash.fitted import Choices
 from fusehash.parameters import ParameterError
 from untuned import UNTUNED
 
@@ -79,48 +78,3 @@ def test_learning_goes_on_with_the_weights_of_the_first_rows() -> None:
     assert before is not None
     model.partial_fit({name: X[200:N_TRAIN] for name, X in views.items()})
     assert_array_equal(model.fitted_.maps["a"].preparation.word_weights, before)
-
-
-RBF, LINEAR = Choices(), Choices(feature_map="linear", ridge=1.0, hash_ridge=0.1)
-
-
-def trial(choices: Choices, score: float) -> tuning.Trial:
-    none: Any = None
-    return tuning.Trial(choices, tuning.TRIAL_ANCHORS, score, 1.0, 1.0, 1.0, {"a": 1.0}, none)
-
-
-def decided(step: str, first: list[float], further: list[float]) -> tuple[Choices, list[Choices]]:
-    """The choice between RBF, which scores 0, and LINEAR, and what was tried on more splits."""
-    walk = tuning.Walk(RBF, [step], {"feature_map"}, 2, ahead=False)
-    start = walk.next_grids()
-    walk.add([trial(RBF, 0.0)], [trial(RBF, 0.0)])
-    walk.decide(start)
-    grids = {step: [LINEAR]}
-    walk.add([trial(LINEAR, first[0])], [trial(LINEAR, score) for score in first[1:]])
-    close = walk.close(grids)
-    walk.extend([trial(c, {RBF: 0.0, LINEAR: score}[c]) for c in close for score in further])
-    walk.decide(grids)
-    return walk.best.choices, close
-
-
-@pytest.mark.parametrize(
-    ("first", "further", "is_close", "taken"),
-    [
-        ([0.02, 0.03], [0.06, 0.05], True, True),  # .025 is less than the margin of .03, .04 is more
-        ([0.05, 0.04], [0.0, 0.0], True, False),
-        ([0.10, 0.09], [], False, True),
-        ([0.2], [], False, False),  # hopeless on the first split, so that nothing can be taken
-    ],
-)
-def test_a_gain_near_its_margin_is_measured_on_more_splits(
-    first: list[float], further: list[float], is_close: bool, taken: bool
-) -> None:
-    best, close = decided(tuning.LINEAR, first, further)
-    assert close == ([RBF, LINEAR] if is_close else [])
-    assert best == (LINEAR if taken else RBF)
-
-
-def test_other_steps_are_decided_on_the_first_splits() -> None:
-    best, close = decided("ridge", [0.05, 0.06], [])
-    assert close == []
-    assert best == RBF

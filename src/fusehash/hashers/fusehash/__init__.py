@@ -22,7 +22,9 @@ from fusehash.hashers.fusehash.floats import factors_of, fit_floats, share_a_spa
 from fusehash.hashers.fusehash.nested import check_nested
 from fusehash.hashers.fusehash.own_space import PAIR_BITS, codes_of_rows, with_own_space
 from fusehash.hashers.fusehash.partial_fit import Incremental
-from fusehash.hashers.fusehash.tuning import MIN_TUNING_ROWS, training_fusion_weights, tune, warn_if_uneven
+from fusehash.hashers.fusehash.tuning import MIN_TUNING_ROWS, tune
+from fusehash.hashers.fusehash.tuning.fusion import training_fusion_weights
+from fusehash.hashers.fusehash.tuning.measures import warn_if_uneven
 from fusehash.hashers.quantizers.joint import scales_of
 from fusehash.numerics.anchors import FUSIONS
 from fusehash.numerics.arrays import convert, host, is_foreign, to_dense
