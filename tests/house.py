@@ -65,7 +65,7 @@ search.near.passes search.near.pairs search.near.groups search.near
 search.vectors.kernels search.vectors search.vectors.earlier search.vectors.file
 search.store search.blocks search.file
 search.servers search.servers.address search.servers.postgres search.servers.milvus
-search.index
+search.arguments search.contents search.warming search.index
 search.exchange.codes search.exchange.rows search.exchange.numpy search.exchange.faiss search.exchange.usearch
 search.exchange.pgvector search.exchange.milvus search.exchange.qdrant search.exchange.elasticsearch
 search.exchange.arrow search.exchange.formats search.exchange
@@ -191,7 +191,8 @@ def tree() -> str:
 
 def _line(depth: int, name: str, text: str) -> str:
     start = f"    {'  ' * depth}{name}"
-    return f"{start:<30} {text}"[:118].rstrip()
+    line = f"{start:<30} {text}"
+    return line if len(line) <= 118 else line[:115].rsplit(" ", 1)[0].rstrip(",;:") + " ..."
 
 
 def page_with_tree() -> str:
