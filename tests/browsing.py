@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 SEND_FILE = """([content, kind, how]) => {
@@ -31,3 +32,15 @@ def shows(page: Any, count: int) -> None:
 
 def labels_of(page: Any, count: int) -> list[str]:
     return [str(page.locator(".card").nth(i).get_attribute("title")) for i in range(count)]
+
+
+def hold(page: Any, *addresses: str) -> dict[str, Any]:
+    """Keep the next requests to these addresses waiting; the dict has each as soon as it was made."""
+    held: dict[str, Any] = {}
+
+    def holder(address: str) -> Callable[[Any], object]:
+        return lambda route: held.setdefault(address, route)
+
+    for address in addresses:
+        page.route(address, holder(address))
+    return held

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -280,3 +281,9 @@ def open_page(browser: Any, served: str) -> Iterator[Callable[..., Any]]:
     for context in contexts:
         context.close()
     assert not problems
+
+
+@pytest.fixture
+def open_writable(writable_server: str, open_page: Callable[..., Any]) -> Callable[..., Any]:
+    """The same, of a server that takes changes and ends after the page."""
+    return partial(open_page, server=writable_server)

@@ -231,7 +231,7 @@ async function changed(removed = []) {
     return;
   }
   page.shown = null;
-  show();
+  await show();
 }
 
 // -- images ----------------------------------------------------------------------------------------------------------
@@ -346,7 +346,7 @@ document.addEventListener("paste", (event) => {
 let depth = 0;
 const dragsFiles = (event) => event.dataTransfer?.types.includes("Files");
 const dropped = () => { depth = 0; $("drop").hidden = true; };
-document.addEventListener("dragenter", (event) => { if (dragsFiles(event)) { depth++; $("drop").hidden = false; $("drop-add").hidden = !writing.mayWrite(); } });
+document.addEventListener("dragenter", (event) => { if (dragsFiles(event)) { depth++; $("drop").hidden = false; } });
 document.addEventListener("dragleave", (event) => { if (dragsFiles(event) && --depth <= 0) dropped(); });
 document.addEventListener("dragover", (event) => { if (dragsFiles(event)) event.preventDefault(); });
 document.addEventListener("drop", (event) => {
@@ -360,22 +360,21 @@ document.addEventListener("drop", (event) => {
 });
 addEventListener("hashchange", show);
 
-async function begin() {
-  writing.listen(changed, selection.refresh);
-  recallPicture();
-  nearEnd.observe($("more"));
-  const [stats, listed] = await Promise.allSettled([api("/api/stats"), api("/api/facets"), show()]);
-  if (stats.status === "fulfilled") {
-    page.stats = stats.value;
-    $("name").textContent = $("heading").textContent = stats.value.name;
-    document.title = [titleOf(routeNow()), stats.value.name, "fusehash"].filter(Boolean).join(" – ");
-    writing.allow(stats.value.writable);
-    if (!stats.value.items && page.answer) render(page.route, page.answer);
-  }
-  if (listed.status === "fulfilled") {
-    facets.fill(listed.value);
-    facets.mirror(routeNow());
-  }
+// What is known about the collection is used as soon as it is here: who sees pictures may also add some.
+async function learn() {
+  const stats = page.stats = await api("/api/stats");
+  $("name").textContent = $("heading").textContent = stats.name;
+  document.title = [titleOf(routeNow()), stats.name, "fusehash"].filter(Boolean).join(" – ");
+  writing.allow(stats.writable);
+  if (!stats.items && page.answer) render(page.route, page.answer);
 }
 
-begin();
+async function learnFilters() {
+  facets.fill(await api("/api/facets"));
+  facets.mirror(routeNow());
+}
+
+writing.listen(changed, selection.refresh);
+recallPicture();
+nearEnd.observe($("more"));
+Promise.allSettled([learn(), learnFilters(), show()]); // an answer that is missing leaves the rest usable

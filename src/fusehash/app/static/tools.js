@@ -72,7 +72,8 @@ export function parametersOf(route) {
   return parts;
 }
 
-export function toast(text, action = null, run = null) {
+// A message at the bottom. It goes after a while, which begins once `shown` has happened, but not while it is pointed at.
+export function toast(text, action = null, run = null, shown = null) {
   const bar = $("toast");
   bar.replaceChildren(make("span", {}, text));
   if (action) bar.append(make("button", { type: "button", className: "plain", onclick: () => { bar.hidden = true; run(); } }, action));
@@ -80,5 +81,7 @@ export function toast(text, action = null, run = null) {
   ($("box").open ? $("box") : document.body).append(bar); // nothing outside of an open dialog can be used
   bar.style.bottom = `${28 + ($("box").open ? 0 : $("selection").offsetHeight)}px`;
   clearTimeout(toast.timer);
-  toast.timer = setTimeout(() => { bar.hidden = true; }, action ? 12000 : 5000);
+  const turn = toast.turn = {};
+  const later = () => { toast.timer = setTimeout(() => { if (bar.matches(":hover, :focus-within")) later(); else bar.hidden = true; }, action ? 12000 : 5000); };
+  Promise.resolve(shown).finally(() => { if (toast.turn === turn) later(); });
 }

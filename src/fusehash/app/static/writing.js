@@ -33,7 +33,7 @@ export const mayWrite = () => state.writable && Boolean(state.token);
 
 function show() {
   $("unlock").hidden = !state.writable || Boolean(state.token);
-  $("writer").hidden = !mayWrite();
+  $("writer").hidden = $("drop-add").hidden = !mayWrite(); // the second also while a file is held over the page
   state.shown();
 }
 
@@ -74,8 +74,7 @@ export async function add(files) {
       problems.push(...Object.values(report.skipped));
     } catch (error) { problems.push(error.message); }
   }
-  toast(`Added ${count(added, "picture")}.${problems.length ? ` ${problems[0]}` : ""}`, added ? "Undo" : null, undo);
-  if (added) state.changed();
+  toast(`Added ${count(added, "picture")}.${problems.length ? ` ${problems[0]}` : ""}`, added ? "Undo" : null, undo, added ? state.changed() : null);
 }
 
 async function undo() {
@@ -89,15 +88,13 @@ async function undo() {
 export async function removeAll(ids) {
   const report = await attempt(() => send("/api/remove", "POST", { ids }));
   if (!report) return;
-  toast(`Removed ${count(report.removed, "item")} from the collection; the files are untouched.`, "Undo", undo);
-  state.changed(ids);
+  toast(`Removed ${count(report.removed, "item")} from the collection; the files are untouched.`, "Undo", undo, state.changed(ids));
 }
 
 export async function labelAll(ids, add, remove) {
   const report = await attempt(() => send("/api/label", "POST", { ids, add, remove }));
   if (!report) return false;
-  toast(report.changed ? `Changed the labels of ${count(report.changed, "item")}.` : "Nothing has changed.", report.changed ? "Undo" : null, undo);
-  if (report.changed) state.changed();
+  toast(report.changed ? `Changed the labels of ${count(report.changed, "item")}.` : "Nothing has changed.", report.changed ? "Undo" : null, undo, report.changed ? state.changed() : null);
   return true;
 }
 
@@ -116,16 +113,14 @@ export function editing(item, leave) {
     const content = { text: text.value, labels: labelsIn(labels.value) };
     const report = await attempt(() => send(`/api/items/${item.id}`, "PATCH", content));
     if (!report) return;
-    toast(report.changed ? "Saved." : "Nothing has changed.", report.changed ? "Undo" : null, undo);
-    if (report.changed) state.changed();
-    else form.hidden = true;
+    toast(report.changed ? "Saved." : "Nothing has changed.", report.changed ? "Undo" : null, undo, report.changed ? state.changed() : null);
+    if (!report.changed) form.hidden = true;
   });
   const remove = async () => {
     const report = await attempt(() => send(`/api/items/${item.id}`, "DELETE"));
     if (!report) return;
     leave();
-    toast("Removed from the collection; its file is untouched.", "Undo", undo);
-    state.changed([item.id]);
+    toast("Removed from the collection; its file is untouched.", "Undo", undo, state.changed([item.id]));
   };
   return [make("p", { className: "actions" },
     make("button", { type: "button", className: "plain", onclick: () => { form.hidden = !form.hidden; if (!form.hidden) text.focus(); } }, "Edit"),
