@@ -96,8 +96,9 @@ collection.opened collection.reading collection.collection collection
 app.errors app.guard app.connections app.pools app.cache app.records
 app.routes.common app.routes.searching app.routes.items app.routes.overviews app.routes.writing app.routes.pages
 app.routes app app.server
-commands commands.terminal commands.inputs commands.locations commands.models commands.evaluate commands.quantize
-commands.collection commands.index commands.retrievers commands.search commands.contents commands.inspect
+commands commands.wording commands.terminal commands.inputs commands.locations commands.models commands.evaluate
+commands.quantize commands.collection commands.index commands.retrievers commands.search commands.contents
+commands.inspect
 commands.dedupe commands.encoders commands.bench commands.data commands.serve
 commands.demo
 cli fusehash

@@ -120,7 +120,7 @@ def test_fit_by_name_with_parameters(run: Run, data: Path, tmp_path: Path) -> No
         (("DATA", "--method", "regression", "--bits", "12"), "multiple of 8, at most 4096. Got 12 instead."),
         (
             ("DATA", "--bits", "1000000"),
-            "'n_bits' parameter of FuseHash must be a positive multiple of 8, at most 4096",
+            "fusehash: --bits must be a positive multiple of 8, at most 4096. Got 1000000 instead.",
         ),
         (
             ("DATA", "--method", "random", "--param", "color=3"),
@@ -129,7 +129,7 @@ def test_fit_by_name_with_parameters(run: Run, data: Path, tmp_path: Path) -> No
         (("DATA", "--method", "agsfh", "--param", "max_iters=3"), "of agsfh: max_iter (an integer of at least"),
         (("DATA", "--out", "no/such/folder/m.safetensors"), "in a folder that exists"),
         (("DATA", "--out", "."), "must not be a folder"),
-        (("DATA", "--n-train", "121"), "'n_train' parameter of load"),
+        (("DATA", "--n-train", "121"), "--n-train must be"),
     ],
 )
 def test_fit_wrong_input(run: Run, data: Path, tmp_path: Path, monkeypatch: Any, words: Any, sentence: str) -> None:
@@ -140,6 +140,23 @@ def test_fit_wrong_input(run: Run, data: Path, tmp_path: Path, monkeypatch: Any,
 
 def test_bits_that_are_no_number_are_shown(run: Run, data: Path) -> None:
     assert "must be a whole number. Got 'many' instead." in run("fit", data, "--bits", "many").stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("search", "c", "x", "-k", "0"), "'-k' / '--k': must be at least 1. Got '0' instead."),
+        (("search", "c", "x", "-k", "many"), "'-k' / '--k': must be a whole number. Got 'many' instead."),
+        (("search", "c", "x", "--min-confidence", "2"), "'--min-confidence': must be at most 1. Got '2' instead."),
+        (("search", "c", "x", "--min-confidence", "high"), "must be a number. Got 'high' instead."),
+        (("dedupe", "photos", "--radius", "far"), "'--radius': must be a whole number. Got 'far' instead."),
+    ],
+)
+def test_values_of_options_are_named_in_plain_words(run: Run, words: Any, sentence: str) -> None:
+    result = run(*words)
+    assert result.exit_code == 2
+    assert sentence in " ".join(result.stderr.split())
+    assert "Input should" not in result.stderr
 
 
 @pytest.fixture
@@ -287,7 +304,7 @@ def test_evaluate_table(run: Run, data: Path) -> None:
 
 
 def test_evaluate_wrong_input(run: Run, data: Path) -> None:
-    wrong(run("evaluate", data, "--protocols", "U,X", "--method", "regression"), "'protocols' parameter of evaluate")
+    wrong(run("evaluate", data, "--protocols", "U,X", "--method", "regression"), "--protocols must be")
     wrong(run("evaluate", "gone.mat"), "None was found")
     assert run("evaluate", data, "--k", "0").exit_code == 2
     assert run("evaluate", data, "--ties", "none").exit_code == 2

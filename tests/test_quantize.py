@@ -126,7 +126,7 @@ def test_few_pairs_are_all_learned_from(run, tmp_path):
     ("words", "sentence"),
     [
         (("image.npy", "nothing.npy"), "nothing.npy"),
-        (("image.npy", "text.npy", "--bits", 5000), "n_bits"),
+        (("image.npy", "text.npy", "--bits", 5000), "--bits must be"),
         (("image.npy", "text.npy", "--pairs", 401), "'image' has 400, 'text' has 400"),
         (("image.npy", "text.npy", "--held-out", 399), "must leave at least 2 of the 400 pairs"),
         (("image.npy", "text.npy", "--out", "there"), "The folder to write must not exist. Got there."),

@@ -18,7 +18,7 @@ class ParameterError(FusehashError, ValueError):
     """A parameter has a value that the method cannot use."""
 
     def __init__(self, owner: str, name: str, expected: str, got: object) -> None:
-        self.owner, self.name = owner, name
+        self.owner, self.name, self.expected, self.got = owner, name, expected, got
         super().__init__(f"The '{name}' parameter of {owner} must be {expected}. Got {got!r} instead.")
 
 

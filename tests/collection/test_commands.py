@@ -235,6 +235,22 @@ def test_files_that_are_no_pictures_are_counted(photos, fakes, tmp_path):
     ).replace("1 no ending, 1 .txt", "1 .txt, 1 no ending")
 
 
+def test_other_settings_of_a_collection_are_named_as_options(made, photos):
+    assert "has --bits 16, which stays" in wrong("index", photos, "--out", made, "--bits", 32)
+    result = call("index", "reindex", made, "--bits", 32, "--seed", 1)
+    assert result.exit_code == 2
+    assert "'--bits' / '--seed': needs --keep-current" in " ".join(result.stderr.split())
+
+
+def test_a_table_fits_into_a_narrow_terminal(made, photos, monkeypatch):
+    monkeypatch.chdir(photos.parent)
+    words = ["search", str(made), "a red thing", "-k", "3"]
+    lines = CliRunner().invoke(app, words, env={"COLUMNS": "70"}).stdout.splitlines()
+    assert len(lines) == 3 + 3 + 1  # nothing is folded
+    assert f"{photos.name}/" in lines[3]
+    assert str(photos) not in lines[3]
+
+
 def test_wrong_usage_is_status_2(made, photos):
     for words in (
         ("search", made),

@@ -103,7 +103,11 @@ def test_the_language_filters(small) -> None:
     phrase = small.search('"yellow thing number3"', k=40)
     assert set(texts_of(phrase)) == {"a yellow thing number3"}
     assert small.search('"thing yellow"').note == "No caption contains “thing yellow”."
+    assert small.search("label:rad").note == "No item has the label “rad”. Did you mean “red”?"
+    assert small.search("red", label="beech").note == "No item has the label “beech”."
+    assert len(small.search("red", label="beech")) == 0 < len(small.search("label:beech OR label:red"))
     both = small.search("label:red OR label:blue", k=40)
+    assert both.note == ""
     assert {hit.item.labels[0] for hit in both} == {"red", "blue"}
     assert (both.total, len(both), both.code) == (20, 20, b"")
     assert [hit.id for hit in both] == sorted(hit.id for hit in both)

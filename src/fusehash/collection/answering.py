@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from fusehash import bits
 from fusehash.bits import Codes
 from fusehash.collection.catalogue import Catalogue
-from fusehash.collection.items import Hit, Hits
+from fusehash.collection.items import Hit, Hits, storable_text
 from fusehash.collection.queries import calibration
 from fusehash.collection.queries.filters import allowed_by, both
 from fusehash.collection.queries.language import Clause, parse
@@ -33,7 +34,6 @@ from fusehash.views import Floats
 
 UNLIKE_WEIGHT = 0.5
 COMPOSED_WORDS_WEIGHT = 1.0  # of the words of a text if the query has other parts too
-FIRST_ROUND, GROWTH = 200, 4  # results that are ranked together, so that later pages do not change earlier ones
 FIRST_ROUND, GROWTH = 200, 4  # results that are ranked together, so that later pages do not change earlier ones
 
 
@@ -137,6 +137,7 @@ class _Shared:
         everything = self.snapshot.index.ids
         left = [everything if side.allowed is None else np.intersect1d(side.allowed, everything) for side in sides]
         hits.total = len(_union(left))
+        hits.note = self._note_on_labels()
         worded = [side for side in sides if side.clause.text]
         if not worded:
             return
@@ -146,7 +147,19 @@ class _Shared:
         hits.matching = len(_union(parts))
         hits.missing = list(dict.fromkeys(word for side in worded for word in self.words.missing(side.clause.text)))
         phrases = [phrase for side in worded for phrase in side.clause.phrases]
-        hits.note = _note(hits, phrases, has_captions=bool(len(self.words.ids)))
+        hits.note = hits.note or _note(hits, phrases, has_captions=bool(len(self.words.ids)))
+
+    def _note_on_labels(self) -> str:
+        """That no item has a label that is asked for, and the label that was perhaps meant."""
+        asked = [label for clause in self.clauses for label in clause.labels]
+        if self.question.filters.label is not None:
+            asked.append(str(self.question.filters.label))
+        unknown = [label for label in dict.fromkeys(asked) if not len(self.catalogue.with_label(storable_text(label)))]
+        if not unknown:
+            return ""
+        similar = get_close_matches(unknown[0], self.catalogue.by_label, n=1)
+        meant = f" Did you mean “{similar[0]}”?" if similar else ""
+        return f"No item has the label {' or '.join(f'“{label}”' for label in unknown)}.{meant}"
 
 
 class _Side:

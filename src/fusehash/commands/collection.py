@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fusehash.commands import inputs
+from fusehash.commands import inputs, wording
 from fusehash.commands.terminal import (
     GAP,
     MIN_SIDE,
@@ -29,7 +29,7 @@ from fusehash.errors import DataError, FusehashError, MissingPackageError
 from fusehash.extras import require
 
 if TYPE_CHECKING:
-    from fusehash.collection import Collection, Generation, Hit, Hits, NewItem, Report
+    from fusehash.collection import Collection, Generation, Hit, Hits, Item, NewItem, Report
 
 BUILD_EXAMPLE = """Example: fusehash index photos
 
@@ -53,7 +53,8 @@ Remove one: fusehash index generations my.collection --drop 1"""
 
 SHOWN_PROBLEMS = 10
 PICTURES = 6  # drawn by `search --pictures`
-CAPTION_WIDTH = 70
+CAPTION_WIDTH, MIN_CAPTION_WIDTH = 70, 20
+OTHER_WIDTH = 60  # of the columns next to a caption, as long as the terminal is wide enough
 
 Captions = Annotated[
     Path | None,
@@ -196,7 +197,8 @@ def reindex(
     """
     chosen = _chosen(bits, image_encoder, text_encoder, seed)
     if chosen and not keep_current:
-        raise typer.BadParameter("other settings need --keep-current.", param_hint="'--keep-current'")
+        named = " / ".join(f"'{wording.option_of(name)}'" for name in chosen)
+        raise typer.BadParameter("needs --keep-current, which builds codes with other settings.", param_hint=named)
     with open_collection(path) as collection, progress("reindex") as report:
         if keep_current:
             done = collection.build_generation(progress=report, measure=measure, **chosen)
@@ -294,7 +296,7 @@ def refuse(only_for: str = "an index of codes", **options: Any) -> None:
     """Raise for options that have no effect here."""
     for name, value in options.items():
         if value not in (None, [], ()):
-            raise typer.BadParameter(f"is for {only_for}.", param_hint=f"'--{name.replace('_', '-')}'")
+            raise typer.BadParameter(f"is for {only_for}.", param_hint=f"'{wording.option_of(name)}'")
 
 
 def show_facts(facts: dict[str, Any], as_json: bool) -> None:
@@ -341,8 +343,8 @@ def _check_same(collection: Collection, chosen: dict[str, Any]) -> None:
             current[name] != value
         ):
             raise DataError(
-                f"The collection {collection.path} has {name} {current[name]!r}, which stays; index reindex "
-                f"--keep-current builds codes with another. Got {value!r}."
+                f"The collection {collection.path} has {wording.option_of(name)} {current[name]}, which stays; "
+                f"`fusehash index reindex --keep-current` builds codes with another. Got {value}."
             )
 
 
@@ -387,10 +389,8 @@ def _show_hits(hits: Hits, as_json: bool) -> None:
     elif not hits:
         say("Nothing was found.")
     else:
-        rows = [
-            (hit.id, _score(hit), hit.distance, hit.item.path or hit.item.key, _shortened(hit.item.text))
-            for hit in hits
-        ]
+        width = min(CAPTION_WIDTH, max(stdout().width - OTHER_WIDTH, MIN_CAPTION_WIDTH))
+        rows = [(hit.id, _score(hit), hit.distance, _place(hit.item), _shortened(hit.item.text, width)) for hit in hits]
         print_table(("id", "score", "distance", "key", "caption"), rows)
 
 
@@ -418,6 +418,12 @@ def _score(hit: Hit) -> str:
     return f"{hit.score:.3f}" if hit.confidence is None else f"{hit.confidence:.0%}"
 
 
-def _shortened(text: str | None) -> str:
+def _place(item: Item) -> Path | str:
+    """Where the picture of an item is, as short as it can be typed here; of an item without one, its key."""
+    path = item.path
+    return path.relative_to(Path.cwd()) if path and path.is_relative_to(Path.cwd()) else path or item.key
+
+
+def _shortened(text: str | None, width: int) -> str:
     line = " ".join((text or "").split())
-    return line if len(line) <= CAPTION_WIDTH else f"{line[: CAPTION_WIDTH - 3].rstrip()}..."
+    return line if len(line) <= width else f"{line[: width - 3].rstrip()}..."

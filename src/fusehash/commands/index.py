@@ -17,7 +17,7 @@ from fusehash.commands.terminal import FusehashGroup, say
 from fusehash.errors import DataError
 
 if TYPE_CHECKING:
-    pass
+    from fusehash.search import HammingIndex
 
 
 class IndexGroup(FusehashGroup):
@@ -53,8 +53,21 @@ EitherPath = Annotated[
 ]
 
 
+def _vector_kind(text: str) -> str:
+    from fusehash.search.vectors import KINDS
+
+    if text not in KINDS:
+        raise typer.BadParameter(f"must be one of {', '.join(KINDS)}. Got {text!r} instead.")
+    return text
+
+
 VectorKind = Annotated[
-    str | None, typer.Option(help="New index: keep a vector per code, as int8, float16 or float32, to rescore with.")
+    str | None,
+    typer.Option(
+        help="New index: keep a vector per code, as int8, float16 or float32, to rescore with.",
+        metavar="KIND",
+        parser=_vector_kind,
+    ),
 ]
 
 
@@ -70,6 +83,8 @@ def create(
     """Create an empty index."""
     from fusehash.search import HammingIndex
 
+    if (vector_kind is None) != (dim is None):
+        raise DataError("An index with vectors needs both --vector-kind and --dim, the numbers per vector. Got one.")
     options: dict[str, Any] = {"vectors": vector_kind, "dim": dim, "factors": factors}
     if not path.is_server:
         HammingIndex(bits, **options)  # raises before a file is created
@@ -159,7 +174,7 @@ def _new_index_options(path: Location, vectors: Any, vector_kind: str | None, fa
 )
 def remove(
     path: EitherPath,
-    numbers: Annotated[list[int] | None, typer.Argument(metavar="[ID]...", help="Ids to remove.")] = None,
+    numbers: Annotated[list[int] | None, typer.Argument(metavar="ID...", help="Ids to remove.")] = None,
     ids: Annotated[Path | None, typer.Option(help="A .npy file of ids to remove.")] = None,
     as_json: inputs.Json = False,
 ) -> None:
@@ -173,7 +188,7 @@ def remove(
         with collection.open_collection(path.path) as opened:
             collection.show_report(opened.remove(unwanted.ravel().tolist()), as_json)
         return
-    with path.open() as index:
+    with _existing(path) as index:
         removed = index.remove(unwanted)
         collection.show_facts({"removed": removed, "count": len(index)}, as_json)
 
@@ -207,8 +222,7 @@ def export(
 
     name = format_of(target, format)
     inputs.check_target(target)
-    _check_exists(path)
-    with path.open() as index:
+    with _existing(path) as index:
         count = export_codes(index, target, name, bit_order=bit_order)
         kept = kept_by(index) if holds_vectors(target, name) else {}
     facts = {"exported": count, "format": name, "bit_order": bit_order, "file": str(target)}
@@ -255,15 +269,16 @@ def _say_next(command: str, as_json: bool) -> None:
         say(f"Next: {command}")
 
 
-def _check_exists(path: Location) -> None:
+def _existing(path: Location) -> HammingIndex:
     if not path.exists():
         raise DataError(f"There is no index at {path}.")
+    return path.open()
 
 
 @index_app.command(epilog="Example: fusehash index compact codes.db")
 def compact(path: IndexPath, as_json: inputs.Json = False) -> None:
     """Merge small blocks and free the disk space of removed codes."""
-    with path.open() as index:
+    with _existing(path) as index:
         index.compact()
         collection.show_facts(index.stats(), as_json)
 
@@ -271,5 +286,5 @@ def compact(path: IndexPath, as_json: inputs.Json = False) -> None:
 @index_app.command(epilog="Example: fusehash index stats codes.db --json")
 def stats(path: EitherPath, as_json: inputs.Json = False) -> None:
     """Show what an index or a collection holds, and its size. All codes are read and checked."""
-    with collection.open_collection(path.path) if path.is_collection else path.open() as database:
+    with collection.open_collection(path.path) if path.is_collection else _existing(path) as database:
         collection.show_facts(database.stats(), as_json)

@@ -45,7 +45,7 @@ def search(
     query: Annotated[
         str | None,
         typer.Argument(
-            metavar="[QUERY]",
+            metavar="QUERY",
             help="A text; or a .npy file: vectors for a retriever or a folder of quantize, and query codes, or floats, "
             "one per bit, for an index or codes.",
         ),
@@ -131,6 +131,8 @@ def _search_index(
         codes = inputs.load_npy(Path(query))
         if radius is not None and (rescore or candidates):
             raise DataError("--rescore and --candidates order the results of -k. Got --radius, too.")
+        if candidates and not rescore:
+            raise DataError("--candidates are ordered by vectors: --rescore FILE names those of the queries. Got none.")
         if radius is None:
             vectors = None if rescore is None else inputs.load_npy(rescore)
             distances, ids = index.search(codes, k, allowed=allowed, rescore=vectors, candidates=candidates)

@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
+from fusehash.commands import wording
 from fusehash.console import UNPRINTABLE, DataConsole, printable
 from fusehash.console import progress as progress
 from fusehash.extras import require
@@ -37,7 +38,7 @@ class FusehashGroup(TyperGroup):
     """Commands whose errors are one line: exit code 1 for wrong input, 130 for Ctrl-C (2 for wrong usage)."""
 
     def invoke(self, ctx: Any) -> Any:
-        from fusehash.errors import FusehashError
+        from fusehash.errors import FusehashError, ParameterError
 
         if sys.stderr.isatty():
             tell_of_compiling()
@@ -48,6 +49,12 @@ class FusehashGroup(TyperGroup):
             except KeyboardInterrupt:
                 complain("interrupted; no file is left half-written.")
                 raise typer.Exit(130) from None
+            except typer.BadParameter as error:
+                error.message = wording.of_value(error)
+                raise
+            except ParameterError as error:
+                command = self.commands.get(ctx.invoked_subcommand or "")
+                complain(wording.of_parameter(error, wording.options_of(command)))
             except FusehashError as error:
                 complain(str(error))
             except BrokenPipeError:

@@ -292,5 +292,6 @@ class IndexContents:
         if isinstance(self._store, MemoryStore) and looks_reversed(codes, self._store.rows().codes, _LOOKED_AT):
             warn(
                 "The new codes look bit-reversed: with the bits of every byte in the other order they resemble the "
-                "codes in the index, as they are they do not. The first bit belongs into the lowest bit of a byte."
+                "codes in the index, as they are they do not. They are added all the same. The first bit belongs into "
+                "the lowest bit of a byte: if they are reversed, remove them and add fusehash.bits.other_order(codes)."
             )

@@ -156,7 +156,10 @@ class MemoryStore:
     def checked_form(self) -> VectorFormat:
         """How vectors are stored; DataError if there are none."""
         if self.form is None:
-            raise DataError("The index must keep vectors for this; create it with vectors='int8' and dim. It has none.")
+            raise DataError(
+                "The index must keep vectors for this; create it with vectors='int8' and dim, or by "
+                "`fusehash index add --vectors` with its first codes. It has none."
+            )
         return self.form
 
     def _with_vectors(self, use: Callable[[CodeRows, Locate], T], form: VectorFormat) -> T:

@@ -76,6 +76,9 @@ def read_npy_header(file: BinaryIO, name: str) -> tuple[tuple[int, ...], bool, n
     """Shape, order (by columns or not) and dtype of a `.npy` file that is large enough for them."""
     if not os.fstat(file.fileno()).st_size:
         raise DataError(f"The file {name} must be an intact .npy file. It is empty.")
+    if file.read(len(np.lib.format.MAGIC_PREFIX)) != np.lib.format.MAGIC_PREFIX:
+        raise DataError(f"The file {name} must be an intact .npy file. It is something else.")
+    file.seek(0)
     try:
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0

@@ -161,7 +161,7 @@ class FuseHash(Incremental):
         "fusion": choice(*FUSIONS),
         "n_kernel_anchors": auto(integer(1)),
         "n_rotation_steps": auto(integer(0)),
-        "nested": optional(sequence(integer(8), "a sequence of shorter lengths, such as (16,)")),
+        "nested": optional(sequence(integer(8), "a sequence of shorter lengths, such as [16]")),
         "missing": choice("error", "allow"),
         "spectrum_rows": integer(2),
     }

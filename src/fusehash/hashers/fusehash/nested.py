@@ -28,7 +28,7 @@ def check_nested(owner: str, nested: Any, n_bits: int) -> tuple[int, ...]:
     """The lengths below n_bits, ascending: multiples of 8, all different. None is no length."""
     if nested is None:
         return ()
-    expected = f"different multiples of 8 below n_bits ({n_bits}), as in (16, 32)"
+    expected = f"different multiples of 8 below n_bits ({n_bits}), as in [16, 32]"
     sequence(multiple_of(8, n_bits - 8), expected).check(owner, "nested", nested)
     if len(set(nested)) != len(nested):
         raise ParameterError(owner, "nested", expected, nested)
