@@ -62,7 +62,7 @@ search.engines.multi_index
 search.engines.faiss search.engines.torch.kernels search.engines.torch.cascade search.engines.torch.select
 search.engines.torch.weighted search.engines.torch
 search.near.passes search.near.pairs search.near.groups search.near
-search.vectors.kernels search.vectors search.vectors.earlier search.vectors.file
+search.vectors.kernels search.vectors search.vectors.earlier search.vectors.state search.vectors.file
 search.store search.blocks search.file
 search.servers search.servers.address search.servers.postgres search.servers.milvus
 search.arguments search.contents search.warming search.index

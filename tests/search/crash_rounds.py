@@ -113,8 +113,11 @@ def read(path: Path) -> Content:
         if OPTIONS and len(index):
             codes = index.get(index.ids)
             numbers = unpacked(codes) + 1.0
-            expected = np.rint(127 * numbers / numbers.max(axis=1, keepdims=True))
-            assert np.array_equal(index.get_vectors(index.ids), expected)
+            units, stored = numbers / np.linalg.norm(numbers, axis=1, keepdims=True), index.get_vectors(index.ids)
+            assert np.abs(stored - units).max() < 0.2 / N_BITS**0.5, "vectors of other codes"
+            distances, ids = index.search(codes[:1], 1, rescore=numbers[:1], candidates=len(index))
+            assert distances[0, 0] < 1e-3
+            assert np.array_equal(index.get(ids[0]), codes[:1])
             assert np.array_equal(index.get_factors(index.ids), codes[:, :2])
         return {int(id): code.tobytes() for ids, codes in index for id, code in zip(ids, codes, strict=True)}
 

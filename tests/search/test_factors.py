@@ -196,7 +196,7 @@ def test_factors_in_a_file(tmp_path: Path) -> None:
 
 
 def test_files_without_factors_stay_as_they_are(tmp_path: Path) -> None:
-    for name, options, version in [("plain", {}, 1), ("vectors", {"vectors": "int8", "dim": 4}, 4)]:
+    for name, options, version in [("plain", {}, 1), ("vectors", {"vectors": "int8", "dim": 4}, 5)]:
         path = tmp_path / name
         HammingIndex.open(path, 32, warm=False, **options).close()
         with sqlite3.connect(path) as file:

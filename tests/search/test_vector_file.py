@@ -25,7 +25,9 @@ from fusehash.search.vectors import KINDS, kernels
 from hostile.scale import cases
 
 DIM, N_BITS, HEADER = 6, 32, 64
-EARLIER = Path(__file__).parents[1] / "golden" / "2026-11-with-references"
+EARLIER, WITHOUT_MARKS = (
+    Path(__file__).parents[1] / "golden" / name for name in ("2026-11-with-references", "2026-11-vector-files")
+)
 
 
 def made(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -73,8 +75,12 @@ def test_checksums_are_those_of_a_slow_reference(tmp_path: Path, kind: str, dim:
     for slot in range(5):
         record = data[HEADER + slot * state.stride :][: state.stride]
         vector = record[8 : 8 + state.form.n_bytes]
-        numbers = np.frombuffer(vector, KINDS[kind])
-        assert_array_equal(numbers.astype(stored.dtype), stored[slot])
+        numbers: Any = np.frombuffer(vector[state.form.head :], KINDS[kind])[:dim]
+        if kind == "int8":
+            scale, length = map(float, np.frombuffer(vector[:8], "<f4"))
+            numbers = (state.center if scale >= 0 else 0) + scale * numbers.astype(float)
+            assert length == pytest.approx(np.linalg.norm(numbers), rel=1e-6)
+        assert_array_equal(np.asarray(numbers, stored.dtype), stored[slot])
         words = np.frombuffer(record[8 : 8 + 4 * len(keys)], "<u4").tolist()
         total = sum(word * key for word, key in zip(words, keys, strict=True))
         total += int(state.seed) + slot * 0x9E3779B97F4A7C15
@@ -268,6 +274,71 @@ def test_a_file_of_another_index_takes_one_sentence(path: Path) -> None:
         assert_array_equal(index.get_vectors(range(30)), vectors)
 
 
+def test_the_file_of_a_copy_that_went_its_own_way_takes_one_sentence(path: Path) -> None:
+    vectors, copies = filled(path), [path.parent / name for name in ("a", "b")]
+    for copy in copies:
+        copy.mkdir()
+        for file in (path, path.with_name("codes.db-vectors-1")):
+            shutil.copy(file, copy)
+        with opened(copy / path.name) as index:
+            index.add(*made(1)[:1], vectors=vectors[:1])  # equal numbers in both
+    name = "codes.db-vectors-1"
+    files = [(copy / name).read_bytes() for copy in copies]
+    assert [len(file) for file in files] == [HEADER + 31 * 32] * 2
+    with opened(copies[0] / path.name) as index:
+        (copies[0] / name).write_bytes(files[1])
+        with pytest.raises(CorruptIndexError, match="it belongs to another index, or to another state of this one"):
+            index.add(*made(1)[:1], vectors=vectors[:1])
+        with pytest.raises(CorruptIndexError, match="it belongs to another index, or to another state of this one"):
+            opened(copies[0] / path.name)
+        (copies[0] / name).write_bytes(files[0])
+        assert_array_equal(index.get_vectors([30]), vectors[:1])
+    for own, other in ((0, 1), (1, 0)):
+        (copies[own] / name).write_bytes(files[own])
+        with opened(copies[own] / path.name) as index:
+            assert_array_equal(index.get_vectors(range(31)), [*vectors, vectors[0]])
+            index.remove([5])
+            index.compact()
+        assert other != own
+
+
+def test_a_reader_that_lags_behind_finds_its_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Marks change with every call; a reader that has read an earlier one reads again."""
+    vectors = filled(path)
+    with opened(path) as writer, opened(path) as reader:
+        store: Any = reader._store
+        current, changes = store._current_content, 3
+
+        def lagging() -> Any:
+            nonlocal changes
+            content = current()
+            while changes:  # after the content was read, before the file is opened
+                changes -= 1
+                writer.add(*made(1)[:1], vectors=vectors[:1])
+            return content
+
+        writer.add(*made(1)[:1], vectors=vectors[:1])
+        monkeypatch.setattr(store, "_current_content", lagging)
+        assert_array_equal(reader.get_vectors(range(34)), [*vectors, *[vectors[0]] * 4])
+
+
+def test_a_call_that_was_interrupted_leaves_a_mark_that_does_not_matter(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vectors = filled(path)
+    with opened(path) as index:
+        for _ in range(3):
+            with monkeypatch.context() as patch:
+                patch.setattr(index_file.blocks, "write_edit", lambda *_: 1 / 0)
+                with pytest.raises(ZeroDivisionError):
+                    index.add(*made(1)[:1], vectors=vectors[:1])
+            with opened(path) as other:
+                assert_array_equal(other.get_vectors(range(30)), vectors)
+        index.add(*made(1)[:1], vectors=vectors[:1])
+    with opened(path) as index:
+        assert_array_equal(index.get_vectors([30]), vectors[:1])
+
+
 def test_records_in_other_places_are_noticed(path: Path) -> None:
     filled(path)
     file = path.with_name("codes.db-vectors-1")
@@ -359,6 +430,38 @@ def test_a_read_only_folder_is_searched(path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", ["remove", "replace", "compact", "add"])
+def test_the_first_change_of_an_index_of_format_4_keeps_its_vectors(path: Path, change: str) -> None:
+    """They stay as they are, without a center, and so are those that come later."""
+    expected = np.load(WITHOUT_MARKS / "vectors.npz")
+    for end in ("", "-vectors-1"):
+        shutil.copy(WITHOUT_MARKS / f"vectors.fhi{end}", path.with_name(path.name + end))
+    ids, kept, factors = expected["ids"], expected["vectors"], np.ones((1, 2), np.float32)
+    new = np.array([[1.0, 2, 3, 4, 5, 127]])
+    with HammingIndex.open(path, warm=False, vectors="int8", dim=6) as index, HammingIndex.open(path) as reader:
+        assert_array_equal(reader.get_vectors(ids[::-1]), kept[::-1])
+        if change == "remove":
+            index.remove(ids[:1])
+            ids, kept = ids[1:], kept[1:]
+        elif change == "replace":
+            index.replace(expected["codes"][:1], ids[:1], vectors=new, factors=factors)
+            kept = np.vstack([new, kept[1:]])
+        elif change == "add":
+            ids = np.append(ids, index.add(expected["codes"][:1], vectors=new, factors=factors))
+            kept = np.vstack([kept, new])
+        else:
+            index.compact()
+        for each in (index, reader):
+            assert_array_equal(each.get_vectors(ids), kept)
+            assert each.get_vectors(ids).dtype == np.int8
+    with HammingIndex.open(path, warm=False) as index:
+        assert_array_equal(index.get_vectors(ids), kept)
+        index.add(expected["codes"][:1], vectors=new, factors=factors)
+    with sqlite3.connect(path) as file:
+        assert file.execute("PRAGMA user_version").fetchone() == (5,)
+    file.close()
+
+
+@pytest.mark.parametrize("change", ["remove", "replace", "compact", "add"])
 def test_the_first_change_of_an_earlier_index_moves_its_vectors(path: Path, change: str) -> None:
     expected = np.load(EARLIER / "vectors.npz")
     shutil.copy(EARLIER / "vectors.fhi", path)
@@ -382,7 +485,7 @@ def test_the_first_change_of_an_earlier_index_moves_its_vectors(path: Path, chan
             assert_array_equal(each.get_factors(ids[1:]), expected["factors"][len(expected["ids"]) - len(ids) + 1 :])
             assert len(each) == len(ids) + (change == "add")
     with sqlite3.connect(path) as file:
-        assert file.execute("PRAGMA user_version").fetchone() == (4,)
+        assert file.execute("PRAGMA user_version").fetchone() == (5,)
         assert file.execute("SELECT count(*) FROM sqlite_master WHERE name = 'vector'").fetchone() == (0,)
     file.close()
 

@@ -35,7 +35,7 @@ def vector_format(vectors: str | None, dim: int | None) -> VectorFormat | None:
     if (vectors is None) != (dim is None):
         expected = "None without `vectors`" if vectors is None else "the numbers per vector"
         raise ParameterError("HammingIndex", "dim", expected, dim)
-    return None if vectors is None else VectorFormat(vectors, int(_DIM.check("HammingIndex", "dim", dim)))
+    return None if vectors is None else VectorFormat.new(vectors, int(_DIM.check("HammingIndex", "dim", dim)))
 
 
 def check_not_on_server(form: VectorFormat | None, factors: bool) -> None:

@@ -13,7 +13,7 @@ from fusehash.errors import DataError, warn
 from fusehash.search.arguments import K
 from fusehash.search.factors import encoded
 from fusehash.search.ids import check_different, check_ids
-from fusehash.search.rows import NO_IDS, Ids
+from fusehash.search.rows import NO_IDS, Ids, Reals
 from fusehash.search.store import MemoryStore, Store
 
 _LOOKED_AT = 2000  # codes of the index and new ones, to see whether bits are reversed
@@ -110,7 +110,7 @@ class IndexContents:
         Returns
         -------
         vectors : array, shape (n, dim)
-            int8 or float32. Only "float32" keeps the lengths of vectors.
+            float32; int8 in files of earlier versions. Only "float32" keeps the lengths of vectors.
 
         Raises
         ------
@@ -175,7 +175,7 @@ class IndexContents:
             missing, zero (vectors) or not finite.
         """
         packed = self._wide(check_codes(codes, self.n_bits), factors)
-        kept = self._encoded_vectors(vectors, len(packed), must=True)
+        kept = self._checked_vectors(vectors, len(packed), must=True)
         new = None if ids is None else check_ids(ids, len(packed))
         if new is not None:
             check_different(new)
@@ -229,7 +229,7 @@ class IndexContents:
             If the codes have another width, or an id occurs twice or is not in the index.
         """
         packed = self._wide(check_codes(codes, self.n_bits), factors)
-        kept = self._encoded_vectors(vectors, len(packed), must=False)
+        kept = self._checked_vectors(vectors, len(packed), must=False)
         changed = check_ids(ids, len(packed))
         check_different(changed)
         order = np.argsort(changed, kind="stable")
@@ -269,14 +269,14 @@ class IndexContents:
             raise DataError(f"An index on a server has no {what}; keep it in memory or in a file.")
         return self._store
 
-    def _encoded_vectors(self, vectors: ArrayLike | None, count: int, *, must: bool) -> Codes | None:
-        """Vectors to store, as bytes."""
+    def _checked_vectors(self, vectors: ArrayLike | None, count: int, *, must: bool) -> Reals | None:
+        """Vectors to store."""
         form = getattr(self._store, "form", None)
         if vectors is None:
             if form is not None and must:
                 raise DataError(f"The index keeps vectors: pass one of {form.dim} numbers for each code. Got none.")
             return None
-        return self._local("vectors").checked_form().encoded(vectors, count)
+        return self._local("vectors").checked_form().checked(vectors, count)
 
     def _wide(self, codes: Codes, factors: ArrayLike | None) -> Codes:
         """Codes with the bytes of their factors."""

@@ -1,12 +1,12 @@
 """An index file: codes in blocks (blocks.py) in an SQLite database, and vectors in a file next to it.
 
     state, block, removal   see blocks.py; a file with nothing else has format 1
-    factors                 where codes have factors, see factors.py; format 3, or 4 with vectors, too
-    vectors                 where vectors are kept: in which file, see vectors/file.py; format 4
+    factors                 where codes have factors, see factors.py; format 3, or that of vectors, too
+    vectors                 where vectors are kept: in which file, see vectors/state.py; format 5, or 4 without marks
     vectors, vector         the same as earlier versions wrote it, see vectors/earlier.py; formats 2 and 3
 
-One transaction per call. The first change of an index with vectors as earlier versions wrote them moves these vectors
-into a file of their own.
+One transaction per call. The first change of an index with vectors as earlier versions wrote them gives it the present
+format; those in a table are moved into a file of their own.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ from fusehash.search.rows import CodeRows, Edit, Ids, Ints, slot_bytes
 from fusehash.search.store import MemoryStore
 from fusehash.search.vectors import Locate, Records, VectorFormat, earlier
 from fusehash.search.vectors import file as vector_file
-from fusehash.search.vectors.file import MappedVectors, MissingFileError, VectorState
+from fusehash.search.vectors import state as vector_state
+from fusehash.search.vectors.file import MappedVectors, OtherFileError
+from fusehash.search.vectors.state import VectorState
 from fusehash.sqlite import Connection, DamageError, Database, FileKind, create, log_size
 
 logger = logging.getLogger(__name__)
@@ -50,10 +52,10 @@ _KIND = FileKind(
     settings=("synchronous=FULL", "cache_size=-512"),  # a small cache: the codes are in memory
 )
 _WITH_FACTORS = replace(_KIND, format=3, schema=(*blocks.SCHEMA, *factors.SCHEMA))
-_WITH_VECTORS = replace(_KIND, format=4, older=(1, 2, 3), schema=(*blocks.SCHEMA, *vector_file.SCHEMA))
+_WITH_VECTORS = replace(_KIND, format=5, older=(1, 2, 3, 4), schema=(*blocks.SCHEMA, *vector_state.SCHEMA))
 _WITH_BOTH = replace(_WITH_VECTORS, schema=(*_WITH_VECTORS.schema, *factors.SCHEMA))
-_SCHEMAS = [set(kind.schema) for kind in (_KIND, _WITH_FACTORS, _WITH_VECTORS, _WITH_BOTH)]
-_SCHEMAS += [{*kind.schema, *earlier.SCHEMA} for kind in (_KIND, _WITH_FACTORS)]
+_VECTOR_SCHEMAS = ((), vector_state.SCHEMA, vector_state.WITHOUT_MARKS, earlier.SCHEMA)
+_SCHEMAS = [{*kind.schema, *schema} for kind in (_KIND, _WITH_FACTORS) for schema in _VECTOR_SCHEMAS]
 _UNUSED_BYTES = 1 << 24  # of vectors no longer used; with more, and more than are used, the file is written again
 _MOVED_AT_ONCE = 1 << 12  # vectors
 
@@ -105,7 +107,7 @@ class FileStore(MemoryStore):
             self.n_bits, self.form, self.has_factors = content.state.n_bits, content.form, content.has_factors
             if n_bits is not None and n_bits != self.n_bits:
                 raise ParameterError("HammingIndex.open", "n_bits", f"{self.n_bits}, the width of {path}", n_bits)
-            if form is not None and form != self.form:
+            if form is not None and (self.form is None or (form.kind, form.dim) != (self.form.kind, self.form.dim)):
                 expected = "None" if self.form is None else f"{self.form.kind!r} with dim={self.form.dim}"
                 got = f"{form.kind} with dim={form.dim}"
                 raise ParameterError("HammingIndex.open", "vectors", f"{expected}, as stored in {path}", got)
@@ -194,10 +196,10 @@ class FileStore(MemoryStore):
                 try:
                     if self._mapped is None or not self._mapped.holds(content.vectors):
                         self._mapped = MappedVectors.open(path, content.vectors, kind)
-                except MissingFileError:  # another process may have rewritten it meanwhile
+                except OtherFileError as error:  # another process may have changed it meanwhile
                     self._version = None
                     if self._current_content() is content:
-                        raise IndexFileError(vector_file.missing(path, content.vectors)) from None
+                        raise error.reason from None
                     continue
                 self._mapped.check(path, kind)
                 return content, self._mapped
@@ -208,7 +210,8 @@ class FileStore(MemoryStore):
             with self._database.reading() as connection:
                 content = _read(connection, content)
                 return use(content.rows, partial(earlier.located, connection, form, content.rows))
-        records, rows = mapped.records, content.rows
+        assert content.vectors is not None
+        records, rows = replace(mapped.records, center=content.vectors.center), content.rows
 
         def locate(positions: Ints) -> tuple[Records, Ints]:
             return records, rows.slots_at(positions)
@@ -241,8 +244,11 @@ class FileStore(MemoryStore):
         if edit.vectors is None:  # they stay
             slots = content.rows.slots_at(content.rows.positions(edit.ids))
         else:
+            if not len(content.rows):
+                vectors = replace(vectors, center=vectors.form.center_of(edit.vectors))
+            stored = vectors.form.encoded(edit.vectors, vectors.center)
             with vector_file.appending(self._database.path, vectors, self._database.kind) as writer:
-                slots = writer.add(edit.vectors)
+                slots = writer.add(stored)
             vectors = writer.state.write(connection)
         return vectors, replace(edit, codes=np.hstack([edit.codes, slot_bytes(slots)]))
 
@@ -252,8 +258,8 @@ class FileStore(MemoryStore):
         path, kind, rows = self._database.path, self._database.kind, content.rows
         try:
             records = MappedVectors.open(path, content.vectors, kind).records
-        except MissingFileError:
-            raise IndexFileError(vector_file.missing(path, content.vectors)) from None
+        except OtherFileError as error:
+            raise error.reason from None
         with vector_file.creating(path, content.vectors, kind) as writer:
             for start in range(0, len(rows), _MOVED_AT_ONCE):
                 writer.copy(records, rows.slots_at(np.arange(start, min(start + _MOVED_AT_ONCE, len(rows)))))
@@ -267,9 +273,8 @@ class FileStore(MemoryStore):
                 ids = rows.ids_between(start, start + _MOVED_AT_ONCE)
                 writer.add(*earlier.read_vectors(connection, vectors.form, ids))
         earlier.drop(connection)
-        for statement in vector_file.SCHEMA:
+        for statement in vector_state.SCHEMA:
             connection.execute(statement)
-        connection.execute(f"PRAGMA user_version={_WITH_BOTH.format}")
         return _written_with(connection, content, writer.state)
 
     def _write(self, write: Callable[[Connection, IndexContent], IndexContent]) -> None:
@@ -281,9 +286,13 @@ class FileStore(MemoryStore):
             content = _read(connection, self._content)
             vectors = content.vectors
             try:
-                if content.form is not None and vectors is None:
-                    vectors = VectorState.of_earlier(content.form, content.state)
-                    content = self._with_own_file(connection, content, vectors)
+                if content.form is not None and (vectors is None or not vectors.has_marks):
+                    connection.execute(f"PRAGMA user_version={_WITH_BOTH.format}")
+                    if vectors is None:
+                        vectors = VectorState.of_earlier(content.form, content.state)
+                        content = self._with_own_file(connection, content, vectors)
+                    else:
+                        content = replace(content, vectors=vectors.with_marks(connection))
                 content = write(connection, content)
             except BaseException:
                 if vectors is not None:
@@ -303,8 +312,8 @@ def _read(connection: Connection, before: IndexContent | None = None) -> IndexCo
     if tables not in _SCHEMAS:
         raise DamageError("it does not hold the tables of an index")
     has_factors, vectors, form = tables.issuperset(factors.SCHEMA), None, None
-    if tables.issuperset(vector_file.SCHEMA):
-        vectors = VectorState.read(connection)
+    if not tables.isdisjoint((*vector_state.SCHEMA, *vector_state.WITHOUT_MARKS)):
+        vectors = VectorState.read(connection, has_marks=tables.issuperset(vector_state.SCHEMA))
         form = vectors.form
     elif tables.issuperset(earlier.SCHEMA):
         form = earlier.read_format(connection)

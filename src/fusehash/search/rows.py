@@ -25,6 +25,7 @@ from fusehash.search.ids import check_here, find, selected
 
 Ids = NDArray[np.int64]
 Ints = NDArray[np.int64]
+Reals = NDArray[np.floating[Any]]
 Distances = NDArray[np.int32]
 Nearest = tuple[Distances, Ids]  # (queries, k) each
 InRange = tuple[Ints, Distances, Ids]  # offsets (queries + 1), and the results of all queries one after the other
@@ -304,13 +305,13 @@ class CodeRows:
 class Edit:
     """What one call changes: ids to remove, and ids (ascending) with wide rows to add. Ids in both get other codes.
 
-    `vectors` are those of `ids`, as bytes; None if there are none or they stay.
+    `vectors` are those of `ids`, not yet as they are stored; None if there are none or they stay.
     """
 
     removed: Ids
     ids: Ids
     codes: Codes
-    vectors: Codes | None = None
+    vectors: Reals | None = None
 
     @property
     def replaces(self) -> bool:

@@ -26,8 +26,8 @@ from fusehash.search.engines import Engine, estimates, weighted
 from fusehash.search.engines.scan import cut_evenly
 from fusehash.search.ids import check_new, count_on
 from fusehash.search.projections import Projections
-from fusehash.search.rows import NO_IDS, Allowed, CodeRows, Edit, Ids
-from fusehash.search.vectors import Locate, Records, VectorFormat, gathered, rescored
+from fusehash.search.rows import NO_IDS, Allowed, CodeRows, Edit, Ids, Reals
+from fusehash.search.vectors import Center, Locate, Records, VectorFormat, gathered, rescored
 
 T = TypeVar("T")
 _PAIRS = 1 << 16  # of a query and a candidate that are in memory at a time while candidates are rescored
@@ -72,6 +72,7 @@ class MemoryStore:
     ) -> None:
         self.n_bits, self.engine, self.form, self.has_factors = n_bits, engine, form, has_factors
         self._vectors = CodeRows(form.n_bytes if form else 0)
+        self._center: Center | None = None
         self._lock = new_lock()
         self._rows, self._last_id = CodeRows(n_bits // 8, n_extra=factors.N_BYTES * has_factors), -1
 
@@ -105,7 +106,7 @@ class MemoryStore:
             (rows.ids_between(i, i + size).copy(), rows.codes[i : i + size].copy()) for i in range(0, len(rows), size)
         )
 
-    def add(self, ids: Ids | None, codes: Codes, vectors: Codes | None = None) -> Ids:
+    def add(self, ids: Ids | None, codes: Codes, vectors: Reals | None = None) -> Ids:
         def plan(rows: CodeRows, last_id: int) -> Edit:
             if ids is None:
                 return Edit(NO_IDS, count_on(last_id, len(codes)), codes, vectors)
@@ -120,7 +121,7 @@ class MemoryStore:
     def remove(self, ids: Ids) -> None:
         self._change(lambda rows, last_id: Edit(rows.ids_at(rows.positions(ids)), NO_IDS, rows.codes[:0]))
 
-    def replace(self, ids: Ids, codes: Codes, vectors: Codes | None = None) -> None:
+    def replace(self, ids: Ids, codes: Codes, vectors: Reals | None = None) -> None:
         self._change(lambda rows, last_id: Edit(rows.ids_at(rows.positions(ids)), ids, codes, vectors))
 
     def vectors(self, ids: Ids) -> NDArray[Any]:
@@ -128,7 +129,7 @@ class MemoryStore:
         form = self.checked_form()
 
         def use(rows: CodeRows, locate: Locate) -> NDArray[Any]:
-            return form.numbers(gathered(form, rows, locate, rows.positions(ids)))
+            return gathered(form, rows, locate, rows.positions(ids))
 
         return self._with_vectors(use, form)
 
@@ -165,9 +166,9 @@ class MemoryStore:
     def _with_vectors(self, use: Callable[[CodeRows, Locate], T], form: VectorFormat) -> T:
         """`use` with rows and what finds their vectors, both of one state of the index."""
         with self._lock:
-            rows, kept = self._rows, self._vectors.codes.view()  # in the same order
+            rows, kept, center = self._rows, self._vectors.codes.view(), self._center  # in the same order
         kept.flags.writeable = False
-        return use(rows, lambda positions: (Records(kept), positions))
+        return use(rows, lambda positions: (Records(kept, center=center), positions))
 
     def search(self, queries: Codes | Projections, k: int, allowed: Allowed, threads: int | None) -> tuple[Any, Ids]:
         rows, (searcher, dtype) = self._current(), self._searcher(queries)
@@ -222,11 +223,13 @@ class MemoryStore:
         """Make the edit that `plan` returns for the current rows and the highest id ever used."""
         with self._lock:
             edit = plan(self._rows, self._last_id)
-            kept = self._vectors
-            if edit.vectors is not None or (self.form and not edit.replaces):
-                kept = replace(edit, codes=self._vectors.codes[:0] if edit.vectors is None else edit.vectors).apply(
-                    kept
-                )
-            self._rows, self._vectors = edit.apply(self._rows), kept
+            kept, center = self._vectors, self._center
+            if self.form is not None and (edit.vectors is not None or not edit.replaces):
+                stored = kept.codes[:0]
+                if edit.vectors is not None:
+                    center = center if len(self._rows) else self.form.center_of(edit.vectors)
+                    stored = self.form.encoded(edit.vectors, center)
+                kept = replace(edit, codes=stored).apply(kept)
+            self._rows, self._vectors, self._center = edit.apply(self._rows), kept, center
             self._last_id = edit.last_id(self._last_id)
             return edit

@@ -16,8 +16,7 @@ from fusehash.errors import DataError, FusehashError, ParameterError, warn
 from fusehash.files import replacing
 from fusehash.search.exchange.codes import ORDERS, CodesFormat, Export, ExportedRows, reordered, unreadable
 from fusehash.search.ids import check_different, check_ids
-from fusehash.search.rows import Ids
-from fusehash.search.vectors import KINDS
+from fusehash.search.rows import NO_IDS, Ids
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,7 +87,7 @@ def export_codes(
     chosen, target = _format(format_of(path, format)), Path(path)
     _check_order(bit_order)
 
-    suffix, kind, dim, has_factors = target.suffix.lower(), index.vector_kind, index.dim, index.has_factors
+    suffix, kind, dim, has_factors = target.suffix.lower(), _kind_of_numbers(index), index.dim, index.has_factors
     if left_out := "" if holds_vectors(target, format) else _left_out(index):
         warn(
             f"'{target}' has no place for the {left_out} of the index, which are left out; "
@@ -107,6 +106,11 @@ def export_codes(
     with replacing(target) as file:
         chosen.write(file, export)
     return export.count
+
+
+def _kind_of_numbers(index: HammingIndex) -> str | None:
+    """That of what `get_vectors` returns, with half precision as such."""
+    return index.get_vectors(NO_IDS).dtype.name if index.vector_kind == "int8" else index.vector_kind
 
 
 def _left_out(index: HammingIndex) -> str:
@@ -146,7 +150,7 @@ class Imported:
         """The arguments of `HammingIndex` for an index that keeps everything without loss."""
         if self.vectors is None:
             return {"factors": self.factors is not None}
-        kind = self.vectors.dtype.name if self.vectors.dtype.name in KINDS else "float32"
+        kind = "float16" if self.vectors.dtype == np.float16 else "float32"
         return {"vectors": kind, "dim": self.vectors.shape[1], "factors": self.factors is not None}
 
     def add_to(self, index: HammingIndex) -> Ids:

@@ -45,9 +45,6 @@ def read_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             yield where, content
 
 
-INT8_PEAK = 127  # the largest number of a vector that is stored as int8
-
-
 class ImportedRow(NamedTuple):
     """One row that was read; `where` begins sentences about it."""
 
@@ -76,8 +73,7 @@ def collected(path: Path, rows: Iterable[ImportedRow], order: str | None = None)
         codes.append(code)
     if not codes:
         raise DataError(f"'{path}' must hold codes. It holds none.")
-    pairs = _joined(factors, np.float32)
-    return ImportedRows(np.array(codes, np.uint8), np.array(ids, np.int64), order, _as_stored(vectors), pairs)
+    return ImportedRows(np.array(codes, np.uint8), np.array(ids, np.int64), order, _joined(vectors), _joined(factors))
 
 
 def _check_alike(where: str, name: str, values: NDArray[Any] | None, others: list[NDArray[Any] | None]) -> None:
@@ -88,17 +84,10 @@ def _check_alike(where: str, name: str, values: NDArray[Any] | None, others: lis
         raise DataError(f"{where} must have {expected}. Got {lengths[-1] or 'none'} instead.")
 
 
-def _as_stored(vectors: list[NDArray[Any] | None]) -> NDArray[Any] | None:
-    """Vectors as a matrix: int8 if they are as an index stores it, else float32; None if there are none."""
-    present = [vector for vector in vectors if vector is not None]
-    is_int8 = all(vector.dtype.kind == "i" and np.abs(vector).max() == INT8_PEAK for vector in present)
-    return _joined(vectors, np.int8 if is_int8 else np.float32)
-
-
-def _joined(rows: list[NDArray[Any] | None], dtype: Any) -> NDArray[Any] | None:
-    """Rows as a matrix; None if there are none."""
+def _joined(rows: list[NDArray[Any] | None]) -> NDArray[Any] | None:
+    """Rows as a matrix in single precision; None if there are none."""
     present = [row for row in rows if row is not None]
-    return np.array(present, dtype) if present else None
+    return np.array(present, np.float32) if present else None
 
 
 def extras(block: ExportedRows, pattern: str) -> list[str]:

@@ -1,12 +1,15 @@
 """The file of vectors next to an index file: codes.db-vectors-1 belongs to codes.db.
 
-    header   64 bytes: which index it belongs to, its number, bytes per record, and their checksum
+    header   64 bytes: which index it belongs to, its number, bytes per record, two marks, and their checksum
     records  of one size, to which records are only ever appended: a checksum (see kernels.py) and a vector
 
-The index file says in the table `vectors` which file is meant and how many of its records are committed, and in its
-blocks which record each code has: its slot. New records are written and flushed to the disk before the transaction that
-refers to them is committed. So what an interrupted call has written lies beyond the committed records, where nobody
-looks, until the next call cuts it off.
+The index file says in the table `vectors` which file is meant and how many of its records are committed (see state.py),
+and in its blocks which record each code has: its slot. New records are written and flushed to the disk before the
+transaction that refers to them is committed. So what an interrupted call has written lies beyond the committed records,
+where nobody looks, until the next call cuts it off.
+
+Every call that appends draws a random mark. The index file has that of the last committed call, and the header has it
+next to the one before or after it. So the vector file of a copy of the index that went its own way is recognized.
 
 A removed or replaced vector stays in the file until the file is rewritten: with the next number, to the disk before the
 transaction that refers to it is committed; then the earlier one is removed. Who has that one mapped reads on from it.
@@ -15,16 +18,13 @@ transaction that refers to it is committed; then the earlier one is removed. Who
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import mmap
 import os
-import secrets
-import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import BinaryIO, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,88 +33,19 @@ from fusehash.bits import Codes
 from fusehash.errors import FusehashError
 from fusehash.files import sync_folder
 from fusehash.search.rows import Ints
-from fusehash.search.vectors import KINDS, MAX_DIM, Records, VectorFormat
-from fusehash.sqlite import Connection, DamageError, FileKind
+from fusehash.search.vectors import Records
+from fusehash.search.vectors.state import HEADER, MAGIC, VectorState
+from fusehash.sqlite import FileKind
 from fusehash.trust import open_file
 
-SCHEMA = (
-    "CREATE TABLE vectors (only INTEGER PRIMARY KEY, kind TEXT, dim INTEGER, owner BLOB, file INTEGER, slots INTEGER, "
-    "checksum INTEGER)",
-)
-_MAGIC, _FORMAT = b"FHVECTOR", 1
-_HEADER = struct.Struct("<8sII16sQ20xI")  # magic, format, bytes per record, owner, number, checksum
 _WRITE_BYTES = 1 << 20  # of records in memory at a time
-_MOST_BYTES = 1 << 62
 
 
-@dataclass(frozen=True)
-class VectorState:
-    """The one row of the table `vectors`."""
+class OtherFileError(Exception):
+    """The file of a state is missing, or is of another state: the index may name another one by now."""
 
-    form: VectorFormat
-    owner: bytes = b""  # random, of the index
-    number: int = 0  # of the file; 0 before there is one
-    slots: int = 0  # committed records
-
-    @classmethod
-    def new(cls, form: VectorFormat) -> VectorState:
-        return cls(form, secrets.token_bytes(16))
-
-    @classmethod
-    def of_earlier(cls, form: VectorFormat, index: Any) -> VectorState:
-        """For an index of an earlier version; always the same, so that what a killed process has left is recognized."""
-        return cls(form, hashlib.sha256(repr(index).encode()).digest()[:16])
-
-    @property
-    def stride(self) -> int:
-        """Bytes of a record."""
-        from fusehash.search.vectors.kernels import SUM_BYTES
-
-        return SUM_BYTES + -(-self.form.n_bytes // 8) * 8
-
-    @property
-    def end(self) -> int:
-        """Bytes of the file up to the last committed record."""
-        return _HEADER.size + self.slots * self.stride
-
-    @property
-    def seed(self) -> np.uint64:
-        """Of the checksums: a record of another file does not pass for one of this file."""
-        digest = hashlib.sha256(self.owner + self.number.to_bytes(8, "little")).digest()
-        return np.uint64(int.from_bytes(digest[:8], "little"))
-
-    @property
-    def header(self) -> bytes:
-        fields = _MAGIC, _FORMAT, self.stride, self.owner, self.number
-        return _HEADER.pack(*fields, zlib.crc32(_HEADER.pack(*fields, 0)))
-
-    def path(self, index: Path) -> Path:
-        """The file, next to that of the index itself if `index` is a link."""
-        return _path(index, self.number)
-
-    def write(self, connection: Connection) -> VectorState:
-        row = self.form.kind, self.form.dim, self.owner, self.number, self.slots
-        connection.execute("INSERT OR REPLACE INTO vectors VALUES (1, ?, ?, ?, ?, ?, ?)", (*row, _checksum(row)))
-        return self
-
-    @classmethod
-    def read(cls, connection: Connection) -> VectorState:
-        columns = "kind, dim, owner, file, slots, checksum"
-        row = connection.execute(f"SELECT {columns} FROM vectors WHERE only = 1").fetchone()
-        if row is None or not isinstance(row[2], bytes) or _checksum(row[:-1]) != row[-1]:
-            raise DamageError("the description of its vectors is damaged")
-        kind, dim, owner, number, slots, _ = row
-        whole = all(isinstance(value, int) for value in (dim, number, slots)) and len(owner) == 16
-        if not whole or kind not in KINDS or not 1 <= dim <= MAX_DIM or not 0 <= number < 1 << 62 or slots < 0:
-            raise DamageError("the description of its vectors is damaged")
-        state = cls(VectorFormat(kind, dim), owner, number, slots)
-        if state.end > _MOST_BYTES or (slots and not number):
-            raise DamageError("the description of its vectors is damaged")
-        return state
-
-
-class MissingFileError(Exception):
-    """There is no file of this number; the index may name another one by now."""
+    def __init__(self, reason: FusehashError) -> None:
+        self.reason = reason  # to be raised if it does not
 
 
 @dataclass(frozen=True)
@@ -137,7 +68,7 @@ class MappedVectors:
                 raise kind.unavailable(f"{subject} could not be read: {error}.") from error
         if hasattr(mapping, "madvise"):
             mapping.madvise(mmap.MADV_RANDOM)  # reads what is touched, and not what is around it
-        rows = np.frombuffer(mapping, np.uint8, state.slots * state.stride, _HEADER.size)
+        rows = np.frombuffer(mapping, np.uint8, state.slots * state.stride, HEADER.size)
         return cls(state, Records(rows.reshape(state.slots, state.stride), state.seed), mapping)
 
     def holds(self, state: VectorState) -> bool:
@@ -210,17 +141,19 @@ def appending(index: Path, state: VectorState, kind: FileKind) -> Iterator[Write
         with path.open("r+b", buffering=0) as file:
             if not os.path.samestat(identity, os.fstat(file.fileno())):
                 raise OSError(None, "it was replaced meanwhile")
+            marked = state.marked()
+            file.write(marked.header(before=state.mark))
             file.truncate(state.end)
             file.seek(state.end)
             try:
-                yield Writer(file, state)
+                yield Writer(file, marked)
                 os.fsync(file.fileno())
             except BaseException:
                 with contextlib.suppress(OSError):
                     file.truncate(state.end)
                 raise
-    except MissingFileError:
-        raise kind.unavailable(missing(index, state)) from None
+    except OtherFileError as error:
+        raise error.reason from None
     except OSError as error:
         _report(error, state.path(index), kind)
 
@@ -228,12 +161,12 @@ def appending(index: Path, state: VectorState, kind: FileKind) -> Iterator[Write
 @contextlib.contextmanager
 def creating(index: Path, state: VectorState, kind: FileKind) -> Iterator[Writer]:
     """Write the file that follows the one of a state; on the disk when the block ends, else removed."""
-    new = _free(index, state)
+    new = _free(index, state).marked()
     path = new.path(index)
     try:
         with path.open("xb", buffering=0) as file:
             try:
-                file.write(new.header)
+                file.write(new.header())
                 yield Writer(file, new)
                 os.fsync(file.fileno())
             except BaseException:
@@ -265,19 +198,17 @@ def _free(index: Path, state: VectorState) -> VectorState:
             return state
 
 
-def missing(index: Path, state: VectorState) -> str:
-    return f"{_subject(state.path(index))} is missing. It belongs next to {index}."
-
-
 def _remove(index: Path, state: VectorState) -> bool:
     """Remove the file of a number if it belongs to this index; whether it is gone."""
     path = state.path(index)
     try:
         with open_file(path, _subject(path), follow_links=False) as file:
-            header = file.read(_HEADER.size)
+            header = file.read(HEADER.size)
     except FusehashError as error:
         return isinstance(error.__cause__, FileNotFoundError)
-    if header and header != state.header:  # empty if a process was killed between creating and filling it
+    if header and not (
+        len(header) == HEADER.size and state.owns(header)
+    ):  # empty if a process was killed between creating and filling it
         return False
     with contextlib.suppress(OSError):  # where it is mapped on Windows, or the folder is read-only
         path.unlink()
@@ -287,26 +218,23 @@ def _remove(index: Path, state: VectorState) -> bool:
 
 @contextlib.contextmanager
 def _opened(index: Path, state: VectorState, kind: FileKind) -> Iterator[BinaryIO]:
-    """The file of a state, checked; MissingFileError if there is none."""
+    """The file of a state, checked. Raises OtherFileError."""
     path = state.path(index)
     try:
         file = open_file(path, _subject(path), kind.unavailable, follow_links=False)
     except kind.unavailable as error:
         if isinstance(error.__cause__, FileNotFoundError):
-            raise MissingFileError from error
+            reason = f"{_subject(path)} is missing. It belongs next to {index}."
+            raise OtherFileError(kind.unavailable(reason)) from error
         raise
     with file:
-        header, size = file.read(_HEADER.size), os.fstat(file.fileno()).st_size
-        if len(header) == _HEADER.size and header != state.header:
-            raise kind.corrupt(f"{_subject(path)} is corrupt: {_reason(header)}.")
+        header, size = file.read(HEADER.size), os.fstat(file.fileno()).st_size
+        if len(header) == HEADER.size and not state.fits(header):
+            damage = kind.corrupt(f"{_subject(path)} is corrupt: {_reason(header)}.")
+            raise OtherFileError(damage) if state.owns(header) else damage
         if size < state.end:
             raise kind.corrupt(_cut_off(path, size, state.end))
         yield file
-
-
-def _path(index: Path, number: int) -> Path:
-    index = index.resolve()
-    return index.with_name(f"{index.name}-vectors-{number}")
 
 
 def _subject(path: Path) -> str:
@@ -315,10 +243,10 @@ def _subject(path: Path) -> str:
 
 def _reason(header: bytes) -> str:
     """Why a header is not the one that was expected."""
-    *fields, checksum = _HEADER.unpack(header)
-    if fields[0] != _MAGIC:
+    *fields, checksum = HEADER.unpack(header)
+    if fields[0] != MAGIC:
         return "it was not written by fusehash"
-    is_whole = zlib.crc32(_HEADER.pack(*fields, 0)) == checksum
+    is_whole = zlib.crc32(HEADER.pack(*fields, 0)) == checksum
     return "it belongs to another index, or to another state of this one" if is_whole else "its header is damaged"
 
 
@@ -331,7 +259,3 @@ def _report(error: OSError, path: Path, kind: FileKind) -> NoReturn:
         raise error
     reason = error.strerror or error
     raise kind.unavailable(f"{_subject(path)} could not be written: {reason}; nothing was changed.") from error
-
-
-def _checksum(row: Any) -> int:
-    return zlib.crc32(repr(tuple(row)).encode())

@@ -109,14 +109,16 @@ def _sift_down(distances: Any, positions: Any, distance: Any, position: int, siz
 
 @compiled(boundscheck=False, error_model="numpy", fastmath=FAST)
 def nearest(
-    numbers: Any, first: int, words: Any, keys: Any, seed: Any, places: Any, positions: Any, queries: Any,
-    distances: Any, found: Any,
+    numbers: Any, first: int, heads: Any, head: int, center: Any, words: Any, keys: Any, seed: Any, places: Any,
+    positions: Any, queries: Any, distances: Any, found: Any,
 ) -> int:  # fmt: skip
     """Write the nearest of the candidates of every query: 1 - cosine in single precision, in order of (it, position).
 
-    `numbers` and `words` are the records as numbers and as 32-bit words; the vectors begin at number `first`. Checksums
-    are verified if there are keys. `places` are the records of the candidates, `positions` what is returned for them.
-    Returns the first pair (query * candidates + candidate) whose record is damaged, or -1.
+    `numbers` and `words` are the records as numbers and as 32-bit words; the vectors begin at number `first`. With a
+    center, `heads` are the records in single precision, of which number `head` is the scale of the numbers (negative
+    for a vector without the center) and the next one the length of the vector. Checksums are verified if there are
+    keys. `places` are the records of the candidates, `positions` what is returned for them. Returns the first pair
+    (query * candidates + candidate) whose record is damaged, or -1.
     """
     n_candidates, k, dim = places.shape[1], found.shape[1], queries.shape[1]
     start, stride = numbers.ctypes.data, numbers.shape[1] * numbers.itemsize
@@ -126,6 +128,9 @@ def nearest(
         for j in range(dim):
             length += query[j] * query[j]
         length = np.sqrt(length)
+        of_center = 0.0
+        for j in range(len(center)):
+            of_center += query[j] * center[j]
         best[:] = np.inf
         chosen[:] = np.iinfo(np.int64).max
         for c in range(-_AHEAD, n_candidates):
@@ -140,12 +145,20 @@ def nearest(
                 return q * n_candidates + c
             vector = numbers[place, first:]  # a slice, since numba would look for negative indices in first + j
             product, square = 0.0, 0.0
-            for j in range(dim):
-                value = _number(vector[j])
-                product += query[j] * value
-                square += value * value
-            distance = np.float32(1.0 - product / (length * np.sqrt(square)))
-            if np.isnan(distance):  # of a vector that was forged: zeros or infinity
+            if len(center):
+                for j in range(dim):
+                    product += query[j] * _number(vector[j])
+                scale = np.float64(heads[place, head])
+                product = product * scale + (0.0 if scale < 0.0 else of_center)
+                norm = np.float64(heads[place, head + 1])
+            else:
+                for j in range(dim):
+                    value = _number(vector[j])
+                    product += query[j] * value
+                    square += value * value
+                norm = np.sqrt(square)
+            distance = np.float32(1.0 - product / (length * norm))
+            if not np.isfinite(distance):  # of a vector that was forged: zeros or infinity
                 return q * n_candidates + c
             if _is_before(distance, positions[q, c], best[0], chosen[0]):
                 _sift_down(best, chosen, distance, positions[q, c], k)
