@@ -78,9 +78,9 @@ def test_an_index_with_other_tables_is_refused(path: Path) -> None:
 def test_a_later_format_is_refused(path: Path) -> None:
     opened(path, 64).close()
     other = sqlite3.connect(path)
-    other.execute("PRAGMA user_version=5")
+    other.execute("PRAGMA user_version=6")
     other.close()
-    refused(path, "has format 5; this fusehash reads format 4")
+    refused(path, "has format 6; this fusehash reads format 5")
 
 
 def test_a_truncated_file_is_refused(path: Path) -> None:
