@@ -16,7 +16,8 @@ BEGIN, END = "<!-- tree: written by tests/house.py -->\n", "<!-- end of tree -->
 # One line per folder; the package itself comes last.
 ORDER: list[str] = """
 version errors trust forks extras files.values files.atomic files.tensors files
-sqlite.kinds sqlite.held sqlite.checks sqlite.database sqlite.creation sqlite.writers sqlite.crossing sqlite
+sqlite.kinds sqlite.connections sqlite.held sqlite.checks sqlite.database sqlite.creation sqlite.writers
+sqlite.crossing sqlite
 parameters console
 numerics numerics.arrays numerics.compiled numerics.memory numerics.parallel numerics.linalg numerics.sparse
 numerics.anchors numerics.rotation numerics.features numerics.word_weights numerics.simplex.triton

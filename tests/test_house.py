@@ -53,7 +53,7 @@ def test_files_that_share_a_prefix_are_a_folder():
         (r"packbits|unpackbits|bitorder", {"bits"}),
         (r"^\s*(import|from) safetensors", {"files.tensors"}),
         (r'mkstemp|NamedTemporaryFile|\.draft"', {"files.atomic"}),
-        (r"^\s*(import|from) sqlite3", {"sqlite.kinds", "sqlite.database", "sqlite.creation"}),
+        (r"^\s*(import|from) sqlite3", {"sqlite.kinds", "sqlite.connections", "sqlite.database", "sqlite.creation"}),
         (r"raise MissingPackageError", {"extras"}),
     ],
 )

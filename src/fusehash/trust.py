@@ -49,6 +49,11 @@ def open_file(
 
     Use `follow_links=False` for a file whose name comes from data or that is inside a folder of data.
     """
+    return os.fdopen(open_descriptor(path, subject, error, follow_links=follow_links), "rb", buffering=0)
+
+
+def open_descriptor(path: Path, subject: str, error: type[FusehashError], *, follow_links: bool) -> int:
+    """The same as a number that the caller closes."""
     flags = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     if not follow_links:
         flags |= getattr(os, "O_NOFOLLOW", 0)
@@ -62,7 +67,7 @@ def open_file(
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         raise error(f"{subject} must be a regular file. It is a folder, a pipe or a device.")
-    return os.fdopen(handle, "rb", buffering=0)
+    return handle
 
 
 def sha256_of(file: BinaryIO) -> str:

@@ -358,6 +358,62 @@ def test_an_index_that_is_open_twice_keeps_its_log_when_another_process_closes(t
         assert len(index) == 20
 
 
+# Another process opens and closes the file, which deletes its log if nobody else has it open; then it adds ten codes
+# and dies, so that they are in the log alone.
+OTHERS_COMMIT = """
+import gc, subprocess
+gc.disable()
+
+def others_commit():
+    script = "import os, sys, numpy as np; from fusehash.search import HammingIndex; "
+    script += "HammingIndex.open(sys.argv[1], warm=False).close(); index = HammingIndex.open(sys.argv[1], warm=False); "
+    script += "index.add(np.zeros((10, 8), np.uint8)); os._exit(0)"
+    subprocess.run([sys.executable, "-c", script, path], check=True)
+
+index = HammingIndex.open(path, 64, warm=False)
+index.add(codes)
+database = index._store._database
+"""
+
+
+@posix
+@pytest.mark.parametrize(
+    "leave",
+    [
+        "del index, database",
+        "cursor = database.connection().execute('SELECT * FROM block'); index.close()",
+        "cursor = database.connection().execute('SELECT * FROM block'); del index, database",
+    ],
+    ids=["forgotten", "closed with a cursor", "forgotten with a cursor"],
+)
+def test_a_connection_that_outlives_its_index_deletes_no_log_of_others(tmp_path: Path, leave: str) -> None:
+    path = tmp_path / "codes.db"
+    run(f"{OTHERS_COMMIT}\n{leave}\nothers_commit()\ncursor = None\ngc.collect()", path)
+    with opened(path) as index:
+        assert len(index) == 20
+
+
+@posix
+def test_a_connection_that_a_child_inherits_deletes_no_log_of_others(tmp_path: Path) -> None:
+    path = tmp_path / "codes.db"
+    script = """
+        (ready, over), pid = os.pipe(), 0
+        with database.writing():
+            pid = os.fork()
+            if pid == 0:
+                os.close(over)
+                os.read(ready, 1)
+                sys.exit()  # as Python ends: all that is left is collected
+        index.close()
+        others_commit()
+        os.close(over)
+        os.waitpid(pid, 0)
+        """
+    run(OTHERS_COMMIT + dedent(script), path)
+    with opened(path) as index:
+        assert len(index) == 20
+
+
 WRITER = """
 index = HammingIndex.open(path, 64, warm=False)
 print("open", flush=True)

@@ -60,6 +60,18 @@ def test_codes_of_every_width_are_there_after_reopening(path: Path, n_bits: int)
         assert_array_equal(index.get(np.arange(600)), codes)
 
 
+def test_the_log_of_many_changes_is_merged_while_the_index_stays_open(path: Path) -> None:
+    log, codes = path.with_name("codes.db-wal"), random_codes(10_000, 1024)
+    with opened(path, 1024) as index, opened(path) as reader:
+        lengths = []
+        for _ in range(30):
+            index.add(codes)
+            lengths.append(log.stat().st_size)
+        assert max(lengths) < 12e6 < path.stat().st_size
+        assert len(reader) == 300_000
+        assert_array_equal(reader.get(reader.ids[-10_000:]), codes)
+
+
 def test_codes_added_one_by_one_stay_in_few_blocks(path: Path) -> None:
     codes = random_codes(300)
     with opened(path, 64) as index:

@@ -49,7 +49,7 @@ def _after_fork_in_child() -> None:
     for database in dict.fromkeys([*_crossing, *connected]):
         database.leave_to_parent()
     for held in held_files.values():
-        if not held.inherited:
+        if not held.is_inherited:
             held.process = os.getpid()
     for lock in writer_locks:
         lock.leave_to_parent()

@@ -14,11 +14,19 @@ from weakref import WeakValueDictionary, finalize
 from fusehash.errors import FusehashError
 from fusehash.forks import new_lock
 from fusehash.sqlite.checks import check_companions, check_header, log_size
-from fusehash.sqlite.held import hold_file, opening, release_file
+from fusehash.sqlite.connections import ClosingConnection
+from fusehash.sqlite.held import opening, use_file
 from fusehash.sqlite.kinds import DamageError, FileKind, explained, is_about
 
-# Nothing in a file is trusted.
-_SETTINGS = ("trusted_schema=OFF", "cell_size_check=ON", "journal_size_limit=4194304", "foreign_keys=OFF")
+_LONG_LOG = 1 << 22  # bytes
+# Nothing in a file is trusted, and logs are merged by `_merge_log` alone.
+_SETTINGS = (
+    "trusted_schema=OFF",
+    "cell_size_check=ON",
+    "foreign_keys=OFF",
+    f"journal_size_limit={_LONG_LOG}",
+    "wal_autocheckpoint=0",
+)
 
 
 class Database:
@@ -32,16 +40,15 @@ class Database:
         self._name = os.fspath(path)
         self.lock = new_lock()
         self.read_only = False
-        self._connection: sqlite3.Connection | None = None
         self._opened, self._closed = 0, False
         self._seen: tuple[int, int] | None = None  # size and time of a read-only file
         with opening:
-            self._file = hold_file(path, kind)
-            self._release_file = finalize(self, release_file, self._file)
-            self._release_file.atexit = False  # other threads may still be writing
+            self._use = use_file(path, kind)
+            self._end_use = finalize(self, self._use.end)
+            self._end_use.atexit = False  # other threads may still be writing
             _databases[id(self)] = self
         try:
-            check_header(self._file, path, kind)
+            check_header(self._use.file, path, kind)
         except BaseException:
             self.close()
             raise
@@ -59,7 +66,7 @@ class Database:
             try:
                 yield connection
             finally:
-                if connection is self._connection and connection.in_transaction:
+                if connection is self._use.connection and connection.in_transaction:
                     connection.execute("ROLLBACK")
 
     @contextlib.contextmanager
@@ -71,15 +78,16 @@ class Database:
             if self.read_only:
                 reason = "it or its folder is read-only"
                 raise self.kind.unavailable(f"{self.kind.name(self.path)} cannot be written: {reason}.")
+            self._merge_log(connection)
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
                 self.check_place()
-                if connection is not self._connection:
+                if connection is not self._use.connection:
                     raise self._crossed_a_fork()
                 connection.execute("COMMIT")
             except BaseException:
-                if connection is self._connection and connection.in_transaction:
+                if connection is self._use.connection and connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
             self.check_place("; the change is in the file that was there before")
@@ -101,20 +109,21 @@ class Database:
 
     def connection(self) -> sqlite3.Connection:
         """The connection of this process, opened when first used."""
-        if self._connection is not None and self._file.process != os.getpid():  # a fork that Python did not see
-            self.leave_to_parent()
-        if self._connection is None:
+        use = self._use
+        if use.connection is not None and use.file.process != os.getpid():  # a fork that Python did not see
+            use.leave_to_parent()
+        if use.connection is None:
             if self._closed:
                 raise self.kind.unavailable(f"{self.kind.name(self.path)} is closed; open it again.")
             self._opened += 1
             try:
-                self._connection, self.read_only = self._connect("mode=rw"), False
+                use.connection, self.read_only = self._connect("mode=rw"), False
             except sqlite3.OperationalError as error:
                 if log_size(self.path) or not is_about(error, "unable to open", "readonly"):
                     raise
                 # The folder cannot be written: read the file as it is, without locks or log.
-                self._connection, self.read_only = self._connect("immutable=1"), True
-        return self._connection
+                use.connection, self.read_only = self._connect("immutable=1"), True
+        return use.connection
 
     @contextlib.contextmanager
     def read_only_connection(self) -> Iterator[sqlite3.Connection]:
@@ -125,32 +134,27 @@ class Database:
 
     def size(self) -> int:
         """Bytes of the file, without its log."""
-        return self._file.read(0)[1]
+        return self._use.file.read(0)[1]
 
     def disconnect(self) -> None:
         """Close the connection of this process; the next call opens another one."""
         with self.lock:
-            if self._connection is not None and self._file.process == os.getpid():
-                with contextlib.suppress(sqlite3.Error):
-                    self._connection.close()
-                self._connection = None
+            self._use.disconnect()
 
     @property
     def is_connected(self) -> bool:
-        return self._connection is not None
+        return self._use.connection is not None
 
     def leave_to_parent(self) -> None:
         """Neither use nor close a connection that was in use when this process was forked."""
-        self._file.inherited.append(self._connection)
-        self._file.users += 1  # forever
-        self._connection = None
+        self._use.leave_to_parent()
 
     def close(self) -> None:
         """Close the file; the last process to do so merges the log into it."""
         with self.lock:
             self.disconnect()
             self._closed = True
-            self._release_file()
+            self._end_use()
 
     def check_place(self, consequence: str = "") -> None:
         """Raise if the file was removed, moved or replaced while it is open."""
@@ -161,7 +165,7 @@ class Database:
         except OSError as error:
             reason = f"cannot be reached: {error.strerror}"
             raise self.kind.unavailable(f"{self.kind.name(self.path)} {reason}.") from error
-        if status is None or (status.st_dev, status.st_ino) != self._file.identity:
+        if status is None or (status.st_dev, status.st_ino) != self._use.file.identity:
             if not (self._closed or self.kind.may_vanish):
                 reason = f"was removed or replaced while it was open{consequence}; open it again"
                 raise self.kind.unavailable(f"{self.kind.name(self.path)} {reason}.")
@@ -169,16 +173,30 @@ class Database:
             self._seen = status.st_size, status.st_mtime_ns
             self.disconnect()
 
+    def _merge_log(self, connection: sqlite3.Connection) -> None:
+        """Merge a long log of earlier calls into the file, so that the next one starts the log anew.
+
+        SQLite would merge it after any commit. But before its version 3.51.3 a commit may be lost when two processes
+        merge the log while a third one starts it anew; that needs the lock for writing, which is held here meanwhile.
+        """
+        if log_size(self.path) > _LONG_LOG:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                with contextlib.suppress(sqlite3.Error), contextlib.closing(self._connect("mode=rw")) as other:
+                    other.execute("PRAGMA wal_checkpoint(PASSIVE)")  # what fails is merged later
+            finally:
+                connection.execute("ROLLBACK")
+
     def _in_transaction(self) -> bool:
-        return self._connection is not None and self._connection.in_transaction
+        return self._use.connection is not None and self._use.connection.in_transaction
 
     def _connect(self, mode: str) -> sqlite3.Connection:
-        if self._file.process != os.getpid():
+        if self._use.file.process != os.getpid():
             raise self._crossed_a_fork()
         check_companions(self.path, self.kind)
         address = f"file:{quote(os.fsencode(self.path.absolute()))}?{mode}"
         options: dict[str, Any] = {"uri": True, "isolation_level": None, "check_same_thread": False}
-        connection = sqlite3.connect(address, timeout=self.timeout, **options)
+        connection = sqlite3.connect(address, timeout=self.timeout, factory=ClosingConnection, **options)
         try:
             for setting in (*self.kind.settings, *_SETTINGS):
                 connection.execute(f"PRAGMA {setting}")

@@ -6,11 +6,11 @@ import contextlib
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
 
 from fusehash.forks import new_lock
-from fusehash.sqlite.kinds import FileKind
-from fusehash.trust import open_file
+from fusehash.sqlite.connections import keep_forever
+from fusehash.sqlite.kinds import Connection, FileKind
+from fusehash.trust import open_descriptor
 
 Identity = tuple[int, int]  # device and inode
 
@@ -21,42 +21,66 @@ class HeldFile:
 
     identity: Identity
     process: int = field(default_factory=os.getpid)  # the one whose connections SQLite counts; no other may connect
-    handles: list[BinaryIO] = field(default_factory=list)
-    inherited: list[Any] = field(default_factory=list)  # connections of a parent process, which are never closed here
+    descriptors: list[int] = field(default_factory=list)  # plain numbers, which Python does not close when it ends
+    is_inherited: bool = False  # a connection of a parent process is open on it
     users: int = 0
 
     def read(self, size: int) -> tuple[bytes, int]:
         """The first bytes of the file, and its length."""
         with opening:
-            self.handles[0].seek(0)
-            return self.handles[0].read(size), os.fstat(self.handles[0].fileno()).st_size
+            os.lseek(self.descriptors[0], 0, os.SEEK_SET)
+            return os.read(self.descriptors[0], size), os.fstat(self.descriptors[0]).st_size
+
+
+@dataclass(eq=False)
+class FileUse:
+    """What one `Database` has open on a file. The connection always ends before the handle."""
+
+    file: HeldFile
+    connection: Connection | None = None
+
+    def disconnect(self) -> None:
+        if self.connection is not None and self.file.process == os.getpid():
+            self.connection.close()
+            self.connection = None
+
+    def leave_to_parent(self) -> None:
+        """Neither use nor close a connection that was in use when this process was forked."""
+        if self.connection is not None:
+            keep_forever(self.connection)
+        self.file.is_inherited = True
+        self.file.users += 1  # forever
+        self.connection = None
+
+    def end(self) -> None:
+        if self.connection is not None and self.file.process != os.getpid():
+            self.leave_to_parent()
+        self.disconnect()
+        with opening:
+            self.file.users -= 1
+            if not self.file.users:
+                del held_files[self.file.identity]
+                while self.file.descriptors:
+                    os.close(self.file.descriptors.pop())
 
 
 opening = new_lock()  # held while a file is created, opened or closed
 held_files: dict[Identity, HeldFile] = {}
 
 
-def hold_file(path: Path, kind: FileKind) -> HeldFile:
-    """The handle on a file; the caller holds `opening`."""
+def use_file(path: Path, kind: FileKind) -> FileUse:
+    """Hold a file; the caller holds `opening`."""
     held = None
     with contextlib.suppress(OSError, ValueError):  # opening it says what is wrong
         held = held_files.get(identity_of(path.stat() if kind.may_be_link else path.lstat()))
     if held is None:
-        file = open_file(path, kind.name(path), kind.unavailable, follow_links=kind.may_be_link)
-        identity = identity_of(os.fstat(file.fileno()))
+        name, error = kind.name(path), kind.unavailable
+        descriptor = open_descriptor(path, name, error, follow_links=kind.may_be_link)
+        identity = identity_of(os.fstat(descriptor))
         held = held_files.setdefault(identity, HeldFile(identity))
-        held.handles.append(file)
+        held.descriptors.append(descriptor)
     held.users += 1
-    return held
-
-
-def release_file(held: HeldFile) -> None:
-    with opening:
-        held.users -= 1
-        if not held.users:
-            del held_files[held.identity]
-            for file in held.handles:
-                file.close()
+    return FileUse(held)
 
 
 def identity_of(status: os.stat_result) -> Identity:
