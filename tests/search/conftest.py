@@ -1,8 +1,9 @@
-"""Brute force to compare with."""
+"""Brute force to compare with, and where an index file goes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,3 +24,8 @@ def brute_force() -> Callable[[Any, Any, Any], Found]:
         return np.take_along_axis(distances, order, axis=1), ids[order]
 
     return compare
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "codes.db"

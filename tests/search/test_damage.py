@@ -10,35 +10,16 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from full_disk import small_disk
 from fusehash.errors import CorruptIndexError
-from fusehash.search import HammingIndex, IndexFileError
+from fusehash.search import IndexFileError
 from fusehash.sqlite import log_size
 from hostile.scale import cases
-
-
-def random_codes(n: int, n_bits: int = 64, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).integers(0, 256, (n, n_bits // 8), dtype=np.uint8)
-
-
-def opened(path: Path, n_bits: int | None = None, **options: Any) -> HammingIndex:
-    return HammingIndex.open(path, n_bits, warm=False, **options)
-
-
-def content(path: Path) -> dict[int, bytes]:
-    with opened(path) as index:
-        return {int(id): code.tobytes() for ids, codes in index for id, code in zip(ids, codes, strict=True)}
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "codes.db"
-
+from index_files import by_id, content, opened, random_codes
 
 # -- damaged and foreign files --
 
@@ -152,7 +133,7 @@ def content_of_copy(path: Path) -> dict[int, bytes]:
 def test_a_full_disk_raises_and_loses_nothing(path: Path) -> None:
     index = opened(path, 64)
     index.add(random_codes(1000))
-    before = {int(id): code.tobytes() for ids, codes in index for id, code in zip(ids, codes, strict=True)}
+    before = by_id(index)
     for change in (
         lambda: index.add(random_codes(200_000)),
         lambda: index.replace(random_codes(1000, seed=9), range(1000)),

@@ -19,24 +19,7 @@ from numpy.testing import assert_array_equal
 from fusehash.errors import DataError, ParameterError
 from fusehash.search import HammingIndex, IndexFileError, blocks
 from hostile.scale import cases
-
-
-def random_codes(n: int, n_bits: int = 64, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).integers(0, 256, (n, n_bits // 8), dtype=np.uint8)
-
-
-def opened(path: Path, n_bits: int | None = None, **options: Any) -> HammingIndex:
-    return HammingIndex.open(path, n_bits, warm=False, **options)
-
-
-def content(path: Path) -> dict[int, bytes]:
-    with opened(path) as index:
-        return {int(id): code.tobytes() for ids, codes in index for id, code in zip(ids, codes, strict=True)}
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "codes.db"
+from index_files import by_id, content, opened, random_codes
 
 
 def test_what_was_added_is_there_after_reopening(path: Path) -> None:
@@ -51,7 +34,7 @@ def test_what_was_added_is_there_after_reopening(path: Path) -> None:
 
 
 @pytest.mark.parametrize("n_bits", [8, 1032, 4096])
-def test_codes_of_every_width_are_there_after_reopening(path: Path, n_bits: int) -> None:
+def test_by_id_every_width_are_there_after_reopening(path: Path, n_bits: int) -> None:
     codes = random_codes(600, n_bits)
     with opened(path, n_bits) as index:
         index.add(codes)
@@ -157,8 +140,7 @@ class Model:
             self.writer = opened(self.path)
 
     def check(self, index: HammingIndex) -> None:
-        found = {int(id): code.tobytes() for ids, codes in index for id, code in zip(ids, codes, strict=True)}
-        assert found == self.expected
+        assert by_id(index) == self.expected
         assert index.ids.tolist() == sorted(self.expected)
 
 

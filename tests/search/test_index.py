@@ -16,10 +16,7 @@ from numpy.testing import assert_array_equal
 import fusehash as fh
 from fusehash.errors import DataError, FusehashWarning, ParameterError
 from fusehash.search import HammingIndex
-
-
-def random_codes(n: int, n_bits: int = 64, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).integers(0, 256, (n, n_bits // 8), dtype=np.uint8)
+from index_files import random_codes
 
 
 def test_a_small_example() -> None:

@@ -20,6 +20,7 @@ from fusehash.errors import DataError, ParameterError
 from fusehash.search import HammingIndex, IndexServerError
 from fusehash.search.servers import address as addresses
 from hostile.scale import cases
+from index_files import by_id, random_codes
 from killing import told_before_kill
 
 HERE = Path(__file__).parent
@@ -37,14 +38,6 @@ def server(request: pytest.FixtureRequest) -> servers.Server:
 @pytest.fixture(params=ALL)
 def any_server(request: pytest.FixtureRequest) -> servers.Server:
     return servers.server(request.param)
-
-
-def codes_of(n: int, n_bits: int = 64, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).integers(0, 256, (n, n_bits // 8), dtype=np.uint8)
-
-
-def content(index: HammingIndex) -> dict[int, bytes]:
-    return {int(id): code.tobytes() for ids, codes in index for id, code in zip(ids, codes, strict=True)}
 
 
 def assert_same(results: Any, expected: Any) -> None:
@@ -98,7 +91,7 @@ def test_random_operations_give_what_memory_gives(name: str, n_bits: int) -> Non
             index.range_search(queries, radius, allowed=mask), memory.range_search(queries, radius, allowed=mask)
         )
     assert_array_equal(index.ids, memory.ids)
-    assert content(index) == content(memory)
+    assert by_id(index) == by_id(memory)
     some = rng.permutation(np.append(memory.ids, memory.ids[:3]))
     assert_array_equal(index.get(some), memory.get(some))
     index.compact()
@@ -110,22 +103,22 @@ def test_random_operations_give_what_memory_gives(name: str, n_bits: int) -> Non
 def three(request: pytest.FixtureRequest) -> HammingIndex:
     """An index with the ids 0, 1, 2."""
     index = HammingIndex(64, engine=servers.server(request.param).address())
-    index.add(codes_of(3))
+    index.add(random_codes(3))
     return index
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda index: index.add(codes_of(2), [1, 1]), "Got 1 more than once"),
-        (lambda index: index.add(codes_of(2), [9, 0]), "Id 0 is in the index already"),
-        (lambda index: index.add(codes_of(2), [9]), "one id for each of 2 codes"),
-        (lambda index: index.add(codes_of(2, 32)), "must have 8 bytes per row. Got 4"),
+        (lambda index: index.add(random_codes(2), [1, 1]), "Got 1 more than once"),
+        (lambda index: index.add(random_codes(2), [9, 0]), "Id 0 is in the index already"),
+        (lambda index: index.add(random_codes(2), [9]), "one id for each of 2 codes"),
+        (lambda index: index.add(random_codes(2, 32)), "must have 8 bytes per row. Got 4"),
         (lambda index: index.remove([7, 8, 0]), r"Id 7 \(and 1 more\) is not"),
-        (lambda index: index.replace(codes_of(2), [0, 7]), "Id 7 is not"),
+        (lambda index: index.replace(random_codes(2), [0, 7]), "Id 7 is not"),
         (lambda index: index.get([0, 7]), "Id 7 is not"),
-        (lambda index: index.search(codes_of(1), 0), "'k' parameter"),
-        (lambda index: index.search(codes_of(1), 1, allowed=np.ones(2, bool)), "one entry for each of 3 codes"),
+        (lambda index: index.search(random_codes(1), 0), "'k' parameter"),
+        (lambda index: index.search(random_codes(1), 1, allowed=np.ones(2, bool)), "one entry for each of 3 codes"),
         (
             lambda index: HammingIndex(32, engine=index.stats()["address"]),
             "'n_bits' parameter .* must be 64, the width",
@@ -136,23 +129,23 @@ def test_a_wrong_call_raises_and_changes_nothing(three: HammingIndex, call: Any,
     with pytest.raises((DataError, ParameterError), match=message):
         call(three)
     assert three.ids.tolist() == [0, 1, 2]
-    assert_array_equal(three.get([0, 1, 2]), codes_of(3))
+    assert_array_equal(three.get([0, 1, 2]), random_codes(3))
 
 
 def test_empty_index_and_fewer_codes_than_k(server: servers.Server) -> None:
     index = HammingIndex(64, engine=server.address())
-    assert [part.shape for part in index.search(codes_of(3), 5)] == [(3, 0), (3, 0)]
-    assert index.range_search(codes_of(3), 64)[0].tolist() == [0, 0, 0, 0]
-    assert index.add(codes_of(0)).tolist() == []
+    assert [part.shape for part in index.search(random_codes(3), 5)] == [(3, 0), (3, 0)]
+    assert index.range_search(random_codes(3), 64)[0].tolist() == [0, 0, 0, 0]
+    assert index.add(random_codes(0)).tolist() == []
     assert index.ids.tolist() == []
     assert list(index) == []
-    index.add(codes_of(4))
-    assert index.search(codes_of(3), 5)[1].shape == (3, 4)
-    assert index.search(codes_of(0), 5)[1].shape == (0, 4)
-    assert index.search(codes_of(0), 5, allowed=[1, 2, 99])[1].shape == (0, 2)
-    assert index.search(codes_of(3), 5, allowed=[])[1].shape == (3, 0)
-    assert index.search(codes_of(3), 5, allowed=[77])[1].shape == (3, 0)
-    assert index.range_search(codes_of(0), 5)[0].tolist() == [0]
+    index.add(random_codes(4))
+    assert index.search(random_codes(3), 5)[1].shape == (3, 4)
+    assert index.search(random_codes(0), 5)[1].shape == (0, 4)
+    assert index.search(random_codes(0), 5, allowed=[1, 2, 99])[1].shape == (0, 2)
+    assert index.search(random_codes(3), 5, allowed=[])[1].shape == (3, 0)
+    assert index.search(random_codes(3), 5, allowed=[77])[1].shape == (3, 0)
+    assert index.range_search(random_codes(0), 5)[0].tolist() == [0]
     assert (2 in index, 4 in index, "2" in index) == (True, False, False)
 
 
@@ -161,13 +154,13 @@ def test_opened_again_by_its_address_alone(server: servers.Server) -> None:
     with pytest.raises(IndexServerError, match=r"There is no index at .* pass n_bits"):
         HammingIndex.open(address)
     with HammingIndex.open(address, 128) as index:
-        index.add(codes_of(5, 128))
+        index.add(random_codes(5, 128))
         index.remove([4])
     with pytest.raises(IndexServerError, match="is closed; open it again"):
         len(index)
     with HammingIndex.open(address) as again:
         assert again.n_bits == 128
-        assert again.add(codes_of(1, 128)).tolist() == [5]  # 4 is not counted out again
+        assert again.add(random_codes(1, 128)).tolist() == [5]  # 4 is not counted out again
         assert repr(again) == f"<HammingIndex of 128 bits at {address}>"
         assert again.stats()["count"] == 5
     with pytest.raises(ParameterError, match="pass the address of a server as `path`"):
@@ -178,14 +171,14 @@ def test_kill_9_of_the_server_loses_nothing_and_is_reported(any_server: servers.
     address = any_server.address()
     index, memory = HammingIndex(64, engine=address), HammingIndex(64)
     for each in (index, memory):
-        each.add(codes_of(3000))
+        each.add(random_codes(3000))
         each.remove(range(0, 3000, 3))
-        each.replace(codes_of(500, seed=1), range(1, 1501, 3))
-        each.add(codes_of(10, seed=2))
+        each.replace(random_codes(500, seed=1), range(1, 1501, 3))
+        each.add(random_codes(10, seed=2))
     impatient = HammingIndex.open(address, timeout=3)
     any_server.kill()
     for call in (
-        lambda: impatient.add(codes_of(1)),
+        lambda: impatient.add(random_codes(1)),
         lambda: HammingIndex(64, engine=address),
         lambda: HammingIndex(64, engine=address.replace("tester@", "").replace("://", "://someone:s3cr%2Ft@")),
     ):
@@ -195,9 +188,11 @@ def test_kill_9_of_the_server_loses_nothing_and_is_reported(any_server: servers.
         assert "s3cr" not in f"{caught.value!r} {caught.value.__cause__!r}"
     any_server.start()
     assert len(index) == len(memory)  # the index connects again by itself
-    assert content(index) == content(memory)
-    assert_same(index.search(codes_of(20, seed=3), 50), memory.search(codes_of(20, seed=3), 50))
-    assert index.add(codes_of(1))[0] >= memory.add(codes_of(1))[0]  # 3010, or higher if Milvus has noted the lost call
+    assert by_id(index) == by_id(memory)
+    assert_same(index.search(random_codes(20, seed=3), 50), memory.search(random_codes(20, seed=3), 50))
+    assert (
+        index.add(random_codes(1))[0] >= memory.add(random_codes(1))[0]
+    )  # 3010, or higher if Milvus has noted the lost call
     assert len(HammingIndex.open(address).ids) == len(memory)
 
 
@@ -247,7 +242,7 @@ def test_an_index_that_is_removed_while_open(server: servers.Server) -> None:
     address = server.address()
     assert not addresses.exists(address)
     index: Any = HammingIndex(64, engine=address)
-    index.add(codes_of(3))
+    index.add(random_codes(3))
     assert addresses.exists(address)
     store = index._store
     if "milvus" in index.stats()["engine"]:
@@ -259,12 +254,12 @@ def test_an_index_that_is_removed_while_open(server: servers.Server) -> None:
         )
     assert not addresses.exists(address)
     with pytest.raises(IndexServerError, match="was removed while it was open"):
-        index.search(codes_of(1), 1)
+        index.search(random_codes(1), 1)
 
 
 def test_a_forked_process_connects_again(server: servers.Server) -> None:
     index = HammingIndex(64, engine=server.address())
-    index.add(codes_of(3))
+    index.add(random_codes(3))
     if "milvus" in index.stats()["engine"]:
         pytest.skip("gRPC itself does not support a fork after its first call")
     assert told_before_kill(lambda pipe: os.write(pipe, b"." * len(index)) and None, 0.0, told_first=3) == 3
@@ -274,11 +269,11 @@ def test_a_forked_process_connects_again(server: servers.Server) -> None:
 def test_many_threads_search_at_the_same_time(server: servers.Server) -> None:
     index, memory = HammingIndex(64, engine=server.address()), HammingIndex(64)
     for each in (index, memory):
-        each.add(codes_of(200))
+        each.add(random_codes(200))
     wrong = []
 
     def ask(number: int) -> None:
-        results = [each.search(codes_of(2, seed=number), 7) for each in (index, memory)]
+        results = [each.search(random_codes(2, seed=number), 7) for each in (index, memory)]
         wrong.extend(not np.array_equal(result, expected) for result, expected in zip(*results, strict=True))
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(12)]

@@ -51,11 +51,6 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if not path.name.endswith(("-shm", "-wal")))
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "codes.db"
-
-
 # -- what is in it --
 
 

@@ -76,13 +76,13 @@ def tell_of_compiling() -> None:
 
 
 class _Compiling(logging.Handler):
-    told = False
+    has_spoken = False
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.levelno > logging.INFO:
             complain(f"warning: {record.getMessage()}.")
-        elif not self.told:
-            self.told = True
+        elif not self.has_spoken:
+            self.has_spoken = True
             complain("compiling for this processor; this takes some seconds, the first time only.")
 
 
