@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Callable
+from datetime import date
 from types import ModuleType
 from typing import Any
 
 import pytest
 
 from browsing import SEND_FILE, labels_of, shows, status
+from fusehash.collection.queries.language import Clause, parse
 
 
 def test_type_and_find(open_page: Callable[..., Any]) -> None:
@@ -193,8 +195,7 @@ def test_filters_and_order(open_page: Callable[..., Any]) -> None:
     assert all("triangle" in label for label in labels_of(page, 20))
     assert "label=triangle" in page.url
     page.select_option("#caption", "false")
-    page.wait_for_selector("#message >> text=Nothing found")
-    page.click("#unfilter")
+    page.click("#message >> text=Clear filters")
     status(page, "62 items")
     page.click("#clear")
     page.select_option("#order", "added")
@@ -245,6 +246,35 @@ def test_text_is_never_markup(open_page: Callable[..., Any]) -> None:
 def test_a_query_that_no_item_fits(open_page: Callable[..., Any]) -> None:
     page = open_page("#text=circle+label:nonexistent", shows="#message:not([hidden])")
     page.wait_for_selector("#message >> text=No item has what the query asks for")
+    page.click("#message >> text=Clear the search")
+    status(page, "62 items")
+
+
+@pytest.mark.slow
+def test_help(open_page: Callable[..., Any]) -> None:
+    page = open_page("#text=red")
+    page.keyboard.press("?")
+    page.wait_for_selector("#help")
+    page.keyboard.press("Escape")
+    page.locator("#help").wait_for(state="hidden")
+    assert page.url.endswith("#text=red")  # Escape has closed the help, not the search
+    page.focus("#text")
+    page.keyboard.type(" boat?")
+    assert page.locator("#help").is_hidden()
+    page.click("#ask")
+    page.wait_for_selector("#help")
+    examples = page.locator("#help dl").first.locator("dt").all_inner_texts()
+    meant = [
+        (Clause("a boat at sunset"),),
+        (Clause("old town", phrases=("old town",)),),
+        (Clause("boat", excluded=("people",)),),
+        (Clause(labels=("beach",)),),
+        (Clause(after=date(2019, 1, 1), before=date(2020, 6, 1)),),
+        (Clause("red car"), Clause("blue bus")),
+    ]
+    assert [parse(example) for example in examples] == meant
+    page.click("#help [aria-label=Close]")
+    page.locator("#help").wait_for(state="hidden")
 
 
 def test_nothing_found(open_page: Callable[..., Any]) -> None:
@@ -380,6 +410,10 @@ def test_phone(open_page: Callable[..., Any]) -> None:
     page = open_page("#text=a+red+circle+on+the+left", width=390, has_touch=True, is_mobile=True)
     width = "document.documentElement.scrollWidth"
     assert page.evaluate(width) <= 390
+    page.locator("#ask").tap()
+    box = page.locator("#help").bounding_box()
+    assert 0 <= box["x"] < box["x"] + box["width"] <= 390
+    page.locator("#help [aria-label=Close]").tap()
     assert page.locator(".card").first.bounding_box()["width"] < 190
     page.locator(".card").first.tap()
     page.wait_for_selector("#box[open] .exif")
@@ -441,6 +475,7 @@ def test_the_end_of_the_results_is_said(open_page: Callable[..., Any]) -> None:
     [
         ("#text=a+red+castle", ".card"),
         ("#text=red&item=1", "#box .exif"),
+        ("", "#help"),
         ("#tab=collection", ".charts svg"),
         ("#tab=duplicates", "#collection-view h2"),
         ("api/docs", "article"),
@@ -456,7 +491,12 @@ def test_axe_finds_nothing(
     width: int,
 ) -> None:
     axe = optional("axe_playwright_python.sync_playwright")
-    page = open_page(address, shows=shows, color_scheme=scheme, width=width, bypass_csp=True)
+    opens_help = shows == "#help"
+    start = ".card" if opens_help else shows
+    page = open_page(address, shows=start, color_scheme=scheme, width=width, bypass_csp=True)
+    if opens_help:
+        page.click("#ask")
+        page.wait_for_selector(shows)
     results = axe.Axe().run(page).response
     found = {each["id"]: [node["html"][:200] for node in each["nodes"][:3]] for each in results["violations"]}
     assert found == {}

@@ -136,11 +136,11 @@ function settled() {
   $("status").classList.remove("quiet");
 }
 
-function say(heading, sentence, wrong = false, retry = null) {
+function say(heading, sentence, wrong = false, way = null, wayName = "Try again") {
   const message = $("message");
   message.classList.toggle("wrong", wrong);
   message.replaceChildren(make("strong", {}, heading), make("p", {}, sentence));
-  if (retry) message.append(make("button", { type: "button", className: "plain", onclick: retry }, "Try again"));
+  if (way) message.append(make("button", { type: "button", className: "plain", onclick: way }, wayName));
   message.hidden = false;
   $("status").classList.add("quiet"); // it is on the screen already, but screen readers must announce it
   $("status").textContent = `${heading} ${sentence}`;
@@ -183,8 +183,8 @@ function render(route, answer, from = 0) {
   if (rows.length) return;
   if (page.stats && page.stats.items === 0) say("This collection is empty.", "Add pictures or texts with “fusehash index”, then reload this page.");
   else if (answer.note) say("Nothing found.", answer.note);
-  else if (Object.keys(route.filters).length) say("Nothing found.", "No item has what the filters ask for.");
-  else if (answer.hits) say("Nothing found.", "No item has what the query asks for. Take a word, a label or a date away.");
+  else if (Object.keys(route.filters).length) say("Nothing found.", "No item has what the filters ask for.", false, () => $("unfilter").click(), "Clear filters");
+  else if (answer.hits) say("Nothing found.", "No item has what the query asks for. Take a word, a label or a date away.", false, () => $("clear").click(), "Clear the search");
   else say("Nothing found.", "There is no item that can be found yet.");
 }
 

@@ -1,4 +1,5 @@
-// Moving without a mouse: "/" to the box, arrows in the grid, "m" for more like it, "x" to select, Escape to start again.
+// Moving without a mouse: "/" to the box, arrows in the grid, "m" for more like it, "x" to select, Escape to start
+// again, "?" for help.
 
 const $ = (id) => document.getElementById(id);
 
@@ -29,7 +30,7 @@ function columns(cards) {
 
 function onKey(event, clear) {
   used = true;
-  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || document.querySelector("dialog[open]")) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || document.querySelector("dialog[open], #help:popover-open")) return;
   const typing = event.target.closest("input, select, textarea");
   if (event.key === "/" && !typing) {
     event.preventDefault();
@@ -37,6 +38,7 @@ function onKey(event, clear) {
     $("text").select();
     return;
   }
+  if (event.key === "?" && !typing) return $("help").showPopover();
   if (event.key === "Escape") {
     $("text").value = "";
     clear();
