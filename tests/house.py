@@ -40,7 +40,8 @@ hashers.quantizers.itq hashers.quantizers.rabitq hashers.quantizers.pq
 hashers.agsfh.clusters hashers.agsfh.graph hashers.agsfh.paper hashers.agsfh
 hashers.fusehash.nested hashers.fusehash.fitted hashers.fusehash.floats hashers.fusehash.spectrum
 hashers.fusehash.closed_form hashers.fusehash.own_space
-hashers.fusehash.tuning.measures hashers.fusehash.tuning.trials hashers.fusehash.tuning.fusion
+hashers.fusehash.tuning.agreement hashers.fusehash.tuning.measures hashers.fusehash.tuning.trials
+hashers.fusehash.tuning.fusion
 hashers.fusehash.tuning.walk hashers.fusehash.tuning.references hashers.fusehash.tuning hashers.fusehash.partial_fit
 hashers.fusehash
 hashers.baselines hashers.baselines.joint_features hashers.baselines.fsh hashers.baselines.rfdh

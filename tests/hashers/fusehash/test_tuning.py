@@ -9,11 +9,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import fusehash as fh
 from fusehash.errors import FusehashWarning
 from fusehash.hashers.fusehash.fitted import Choices
-from fusehash.hashers.fusehash.tuning.measures import count_distinct, graph_agreement, live_share, warn_if_uneven
+from fusehash.hashers.fusehash.tuning.agreement import (
+    MAX_FALL,
+    MAX_RAISED,
+    RAISED_ROWS,
+    graph_agreement,
+    raised_weight,
+    starting_weight,
+)
+from fusehash.hashers.fusehash.tuning.measures import count_distinct, live_share, warn_if_uneven
 from fusehash.hashers.fusehash.tuning.references import MIN_REFERENCE_GAIN, REFERENCES
 from fusehash.hashers.fusehash.tuning.trials import (
     HELD_OUT,
@@ -172,6 +182,56 @@ def test_views_that_agree_on_neighborhoods_need_less_of_a_graph() -> None:
     same = fh.FuseHash(n_bits=16, random_state=0).fit({"a": X, "b": X @ rng.standard_normal((6, 8))})
     assert same.tuning_["agreement"] > 0.3
     assert same.tuning_["trials"][0]["graph_weight"] < 0.1
+
+
+@given(agreement=st.floats(-1.0, 1.0), n_rows=st.integers(1, 10**7))
+def test_weights_of_the_graph_follow_the_agreement_and_the_number_of_rows(agreement: float, n_rows: int) -> None:
+    first, more = starting_weight(agreement), raised_weight(agreement, n_rows)
+    assert 0.0 <= first <= 1.0
+    assert first == 1.0 or agreement > 0.12
+    assert first >= starting_weight(agreement + 0.1)
+    assert 0.0 <= more <= MAX_RAISED
+    assert more <= raised_weight(agreement + 0.1, n_rows)
+    assert raised_weight(agreement, 2 * max(n_rows, RAISED_ROWS)) <= MAX_RAISED / 4
+    assert first == 1.0 or agreement > 0.17 or first > more  # only where views agree there is more to give
+
+
+def test_weights_of_the_graph_at_some_agreements() -> None:
+    assert [starting_weight(a) for a in (0.0, 0.12, 0.24, 0.5)] == pytest.approx([1.0, 1.0, 1 / 16, 0.0])
+    assert [raised_weight(a, 500) for a in (-0.1, 0.1, 0.2, 0.9)] == pytest.approx([0.0, 1 / 16, 1 / 4, MAX_RAISED])
+    assert [raised_weight(0.2, n) for n in (1, 1200, 2400, 6000)] == pytest.approx([1 / 4, 1 / 4, 1 / 16, 1 / 100])
+
+
+def test_more_of_the_graph_comes_after_the_walk_where_views_agree() -> None:
+    rng = np.random.default_rng(0)
+    latent = rng.standard_normal((300, 6))
+    noise = (1.2 * rng.standard_normal((300, 20)) for _ in range(2))
+    views = dict(zip("ab", (latent @ rng.standard_normal((6, 20)) + part for part in noise), strict=True))
+    tuning = fh.FuseHash(n_bits=16, random_state=0, n_threads=1).fit(views).tuning_
+    first, more = starting_weight(tuning["agreement"]), raised_weight(tuning["agreement"], 300)
+    assert 0.0 < first < more
+    assert tuning["trials"][0]["graph_weight"] == first
+    assert chosen_trial(tuning)["graph_weight"] == more
+    given_weight = fh.FuseHash(n_bits=16, random_state=0, n_threads=1, graph_weight=0.1).fit(views)
+    assert given_weight.tuning_["chosen"]["graph_weight"] == 0.1
+
+
+@pytest.mark.parametrize(("score", "taken"), [(0.1, True), (0.02 - MAX_FALL, True), (-0.02 - MAX_FALL, False)])
+def test_more_of_the_graph_is_not_taken_where_the_score_falls_far(score: float, taken: bool) -> None:
+    light = replace(Choices(), graph_weight=0.1)
+    walk = Walk(light, [], {"graph_weight"}, 2, ahead=False)
+    grids = walk.next_grids()
+    walk.add([trial(light, 0.0)], [trial(light, 0.0)])
+    walk.decide(grids)
+    assert walk.with_more_graph(0.05) is None
+    more = walk.with_more_graph(0.4)
+    assert more == replace(light, graph_weight=0.4)
+    walk.add([trial(more, score)], [trial(more, score)])
+    assert walk.raised(more).choices == (more if taken else light)
+    assert walk.best.choices == light  # what references are compared with
+    for fixed in (replace(light, graph_weight=0.0), replace(light, hash_functions="canonical")):
+        assert Walk(fixed, [], {"graph_weight"}, 2, ahead=False).with_more_graph(0.4) is None
+    assert Walk(light, [], set(), 2, ahead=False).with_more_graph(0.4) is None
 
 
 RBF, LINEAR = Choices(), Choices(feature_map="linear", ridge=1.0, hash_ridge=0.1)

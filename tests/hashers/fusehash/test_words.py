@@ -12,7 +12,7 @@ from numpy.testing import assert_array_equal
 
 import fusehash as fh
 from fusehash.evaluation.metrics import pair_recall
-from fusehash.hashers.fusehash import tuning
+from fusehash.hashers.fusehash.tuning.agreement import USUAL_AGREEMENT
 from fusehash.parameters import ParameterError
 from untuned import UNTUNED
 
@@ -58,7 +58,7 @@ def test_words_that_pairs_share_count_more_and_find_partners(tmp_path: Path) -> 
 def test_weights_are_used_where_views_agree_and_only_for_words() -> None:
     views = {name: X[:N_TRAIN] for name, X in captions().items()}
     both = fh.FuseHash(n_bits=16, random_state=0, n_threads=1).fit(views)
-    expected = 1.0 - min(1.0, (tuning.USUAL_AGREEMENT / both.tuning_["agreement"]) ** 4) ** 2
+    expected = 1.0 - min(1.0, (USUAL_AGREEMENT / both.tuning_["agreement"]) ** 4) ** 2
     assert both.tuning_["chosen"]["word_weights"] == pytest.approx(expected)
     rng = np.random.default_rng(0)
     noise = {name: sp.csr_array(rng.random((N_TRAIN, 700)) < 0.02, dtype=float) for name in "ab"}

@@ -3,10 +3,8 @@
 `trials` fits on part of the tuning rows and scores on the others, by what `measures` finds there. `walk` changes one
 setting at a time; in the final round, what it has chosen meets `references`.
 
-The weight of the graph starts from how far the views agree on neighborhoods (`graph_agreement`): where they agree, the
-pairs align the views without the help of a graph, which would blur them; where they do not, the graph of both is what
-holds classes together. On 13 development sets this order was the same (docs/study.md). Weights of words
-(`fusehash.numerics.word_weights`), which help to find partners, grow as the weight of the graph falls.
+The weight of the graph follows from how far the views agree on neighborhoods (`agreement`). Weights of words
+(`fusehash.numerics.word_weights`), which help to find partners, grow as the first weight of the graph falls.
 """
 
 from __future__ import annotations
@@ -19,6 +17,7 @@ import numpy as np
 
 from fusehash.hashers.fusehash.closed_form import Preparations, Rng
 from fusehash.hashers.fusehash.fitted import Choices
+from fusehash.hashers.fusehash.tuning.agreement import agreeing_weight, raised_weight, starting_weight
 from fusehash.hashers.fusehash.tuning.fusion import fusion_weights
 from fusehash.hashers.fusehash.tuning.references import (
     MIN_REFERENCE_GAIN,
@@ -38,9 +37,6 @@ from fusehash.streams.row_passes import RowPasses
 MIN_TUNING_ROWS = 40
 # With more rows per feature than this, training rows are as informative as held-out rows.
 MIN_ROWS_PER_FEATURE = 20
-# Views whose graphs correlate more than this need less of a graph, by the fourth power of the excess.
-USUAL_AGREEMENT = 0.12
-MIN_GRAPH_WEIGHT = 0.01  # a graph of less weight changes hardly a bit, and is most of the work
 MANY_CORES = 8  # with this many, all remaining steps are tried at once
 DEVICE_TRIALS = 4  # trials at once on a device; the host part of one overlaps with the device part of another
 
@@ -64,7 +60,8 @@ def tune(
     steps = steps_of(start, free)
     # With so many rows and nothing to choose, one split shows whether new rows collapse, and training rows the weights.
     is_check = not steps and len(rows) >= MIN_ROWS_PER_FEATURE * width
-    rows = np.sort(rng.choice(rows, min(TUNING_ROWS, len(rows)), replace=False))
+    n_complete = len(rows)
+    rows = np.sort(rng.choice(rows, min(TUNING_ROWS, n_complete), replace=False))
     arrays = {name: data.take(name, rows) for name in data.names}
     load_linear_algebra(data.like)
     n_threads = DEVICE_TRIALS if is_accelerated(data.like) else data.n_threads
@@ -73,11 +70,10 @@ def tune(
     make_split = partial(HeldOut, kinds, dtype, arrays, n_bits)
     splits = list(map_blocks(make_split, streams[:N_SPLITS], n_threads))
     agreement = float(np.mean([split.agreement for split in splits]))
-    weight = min(1.0, (USUAL_AGREEMENT / max(agreement, 1e-9)) ** 4)
     if "graph_weight" in free:
-        start = replace(start, graph_weight=weight if weight >= MIN_GRAPH_WEIGHT else 0.0)
+        start = replace(start, graph_weight=starting_weight(agreement))
     if "word_weights" in free and len(arrays) > 1 and any(are_words(rows) for rows in splits[0].kept.values()):
-        start = replace(start, word_weights=1.0 - weight**2)
+        start = replace(start, word_weights=1.0 - agreeing_weight(agreement) ** 2)
     for split in splits:
         split.weigh_words(start.word_weights)
     more_splits: list[HeldOut] = []
@@ -100,7 +96,11 @@ def tune(
             jobs = [(split, choices, TRIAL_ANCHORS) for choices in close for split in more_splits]
             walk.extend(list(map_blocks(run_trial, jobs, n_threads)))
         walk.decide(grids)
-    best, trials = walk.best, walk.trials
+    if more := walk.with_more_graph(raised_weight(agreement, n_complete)):
+        report(n_steps - has_final, n_steps, "tuning, more of the graph")
+        first, *others = map_blocks(run_trial, [(split, more, TRIAL_ANCHORS) for split in splits], n_threads)
+        walk.add([first], others)
+    best, trials, reference = walk.best, walk.trials, None
     if has_final:
         report(n_steps, n_steps, "tuning, final round")
         candidates = dict.fromkeys([best.choices, *references_of(best.choices, free, len(arrays))])
@@ -111,7 +111,8 @@ def tune(
         again = [(split, *job[1:]) for job in [finals[0], *likely] for split in splits[1:]] if likely else []
         tried = final_trials(firsts, list(map_blocks(run_trial, again, n_threads)))
         trials += tried
-        best = best_reference(tried, len(splits)) or best
+        reference = best_reference(tried, len(splits))
+    best = reference or (walk.raised(more) if more else best)
     tuning = {
         "chosen": best.choices.as_dict(),
         "views": kinds,

@@ -10,7 +10,7 @@ live bits    share of the bits that tell rows apart. Bits that are nearly consta
 
 from __future__ import annotations
 
-from itertools import combinations, pairwise
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,15 +67,6 @@ def warn_if_uneven(owner: str, evenness: dict[str, float]) -> None:
             f"({evenness[view]:.0%} of their variance), so that they are hard to tell apart. "
             "Train on more rows, or reduce the features of that view."
         )
-
-
-def graph_agreement(graphs: list[Floats]) -> float:
-    """Mean correlation of the anchor graphs of two views, over pairs of views; 0 with one view."""
-    centered = [graph - graph.mean(axis=0) for graph in graphs]
-    lengths = [max(float(np.sqrt(np.sum(graph**2))), 1e-12) for graph in centered]
-    pairs = list(combinations(range(len(graphs)), 2))
-    products = [float(np.sum(centered[i] * centered[j])) / (lengths[i] * lengths[j]) for i, j in pairs]
-    return float(np.mean(products)) if products else 0.0
 
 
 class NearItems(Relevance):

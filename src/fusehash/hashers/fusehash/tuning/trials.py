@@ -16,14 +16,8 @@ from fusehash.evaluation.metrics import average_precisions
 from fusehash.hashers.fusehash.closed_form import InMemory, Rng, feature_gram, learn_means, solve, weigh_words
 from fusehash.hashers.fusehash.fitted import Arrays, Choices, Fitted, GraphMap, RowMaps
 from fusehash.hashers.fusehash.spectrum import FeatureGram
-from fusehash.hashers.fusehash.tuning.measures import (
-    NearItems,
-    count_distinct,
-    evenness_of,
-    graph_agreement,
-    live_share,
-    partner_rank,
-)
+from fusehash.hashers.fusehash.tuning.agreement import graph_agreement
+from fusehash.hashers.fusehash.tuning.measures import NearItems, count_distinct, evenness_of, live_share, partner_rank
 from fusehash.numerics.anchors import neighbor_graph
 from fusehash.numerics.arrays import Array, cast, convert, host, take_rows
 from fusehash.numerics.features import FeatureMap, Preparation

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from fusehash.hashers.fusehash.fitted import Choices
+from fusehash.hashers.fusehash.tuning.agreement import MAX_FALL
 from fusehash.hashers.fusehash.tuning.trials import Trial, mean_trial
 
 # A gain of another map within CLOSE of its margin on the first splits is measured on the others too. On emoji, where
@@ -61,7 +62,7 @@ class Walk:
 
     def __init__(self, start: Choices, steps: list[str], free: set[str], n_views: int, *, ahead: bool) -> None:
         self._free, self._n_views, self._ahead = free, n_views, ahead
-        self._best = start
+        self._start = self._best = start
         self.steps = ["start", *steps]
         self.n_done = 0
         self._tried: dict[Choices, list[Trial]] = {}  # one per split, in the order of the splits
@@ -126,6 +127,16 @@ class Walk:
                     self._best = choices
             if self._best is not before:
                 return
+
+    def with_more_graph(self, weight: float) -> Choices | None:
+        """The best settings with this weight of the graph; None if they have as much, or if the walk changed it."""
+        current = self._best.graph_weight
+        is_start = "graph_weight" in self._free and self._best.has_graph and current == self._start.graph_weight
+        return replace(self._best, graph_weight=weight) if is_start and current < weight else None
+
+    def raised(self, more: Choices) -> Trial:
+        """The trial with more of the graph, or that of the best settings if the score falls too far."""
+        return mean_trial(self._tried[more if self._gain(more) > -MAX_FALL else self._best])
 
     def _gain(self, choices: Choices) -> float:
         """How much higher choices score than the best so far, on the splits on which both were tried."""
