@@ -41,8 +41,8 @@ hashers.agsfh.clusters hashers.agsfh.graph hashers.agsfh.paper hashers.agsfh
 hashers.fusehash.nested hashers.fusehash.fitted hashers.fusehash.floats hashers.fusehash.spectrum
 hashers.fusehash.closed_form hashers.fusehash.own_space
 hashers.fusehash.tuning.agreement hashers.fusehash.tuning.measures hashers.fusehash.tuning.trials
-hashers.fusehash.tuning.fusion
-hashers.fusehash.tuning.walk hashers.fusehash.tuning.references hashers.fusehash.tuning hashers.fusehash.partial_fit
+hashers.fusehash.tuning.fusion hashers.fusehash.tuning.walk hashers.fusehash.tuning.references hashers.fusehash.tuning
+hashers.fusehash.kept_sums hashers.fusehash.frame hashers.fusehash.partial_fit
 hashers.fusehash
 hashers.baselines hashers.baselines.joint_features hashers.baselines.fsh hashers.baselines.rfdh
 hashers.baselines.jimfh hashers.baselines.cmfh hashers.baselines.imh hashers.baselines.lssh hashers.baselines.cvh
@@ -99,8 +99,8 @@ app.errors app.guard app.connections app.pools app.cache app.records
 app.routes.common app.routes.searching app.routes.items app.routes.overviews app.routes.writing app.routes.pages
 app.routes app app.server
 commands commands.wording commands.terminal commands.inputs commands.locations commands.models commands.evaluate
-commands.quantize commands.collection commands.index commands.retrievers commands.search commands.contents
-commands.inspect
+commands.quantize commands.collection commands.hits commands.index commands.retrievers commands.search
+commands.contents commands.inspect
 commands.dedupe commands.encoders commands.bench commands.data commands.serve
 commands.demo
 cli fusehash

@@ -58,7 +58,7 @@ def test_from_a_folder_to_results(made, photos):
 
 
 def test_results_are_drawn_where_a_terminal_can_show_them(made, monkeypatch):
-    from fusehash.commands import collection as commands
+    from fusehash.commands import hits as commands
     from fusehash.console import DataConsole
 
     look = {"force_terminal": True, "color_system": "truecolor", "no_color": False, "width": 100}

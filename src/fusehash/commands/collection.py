@@ -1,11 +1,10 @@
-"""Collections on the command line: build, update, reindex, generations, and the collection side of index and search."""
+"""Collections on the command line: build, update, reindex, generations, and the collection side of `index`."""
 
 from __future__ import annotations
 
 import dataclasses
 import shlex
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,23 +12,17 @@ import typer
 
 from fusehash.commands import inputs, wording
 from fusehash.commands.terminal import (
-    GAP,
-    MIN_SIDE,
-    can_show,
     complain,
-    fitting_side,
     print_json,
     print_table,
     progress,
-    row_of_pictures,
     say,
-    stdout,
 )
 from fusehash.errors import DataError, FusehashError, MissingPackageError
 from fusehash.extras import require
 
 if TYPE_CHECKING:
-    from fusehash.collection import Collection, Generation, Hit, Hits, Item, NewItem, Report
+    from fusehash.collection import Collection, Generation, NewItem, Report
 
 BUILD_EXAMPLE = """Example: fusehash index photos
 
@@ -52,9 +45,6 @@ LIST_EXAMPLE = """Example: fusehash index generations my.collection
 Remove one: fusehash index generations my.collection --drop 1"""
 
 SHOWN_PROBLEMS = 10
-PICTURES = 6  # drawn by `search --pictures`
-CAPTION_WIDTH, MIN_CAPTION_WIDTH = 70, 20
-OTHER_WIDTH = 60  # of the columns next to a caption, as long as the terminal is wide enough
 
 Captions = Annotated[
     Path | None,
@@ -62,19 +52,6 @@ Captions = Annotated[
 ]
 Text = Annotated[str | None, typer.Option(help="The text of a single picture.")]
 Labels = Annotated[list[str] | None, typer.Option("--label", help="A label for the new items; repeat for more.")]
-QueryImage = Annotated[
-    list[Path] | None, typer.Option("--image", help="Collections: search by this picture; repeat for more.")
-]
-Like = Annotated[list[int] | None, typer.Option(help="Collections: like the item with this id; repeat for more.")]
-Unlike = Annotated[
-    list[int] | None, typer.Option(help="Collections: less like the item with this id; repeat for more.")
-]
-Offset = Annotated[int, typer.Option(min=0, help="Collections: skip so many of the best results.")]
-MinConfidence = Annotated[
-    float, typer.Option(min=0.0, max=1.0, help="Collections: leave out results with a lower confidence.")
-]
-QueryLabel = Annotated[str | None, typer.Option("--label", help="Collections: only items with this label.")]
-Rerank = Annotated[bool, typer.Option(help="Collections: rank candidates by their features, not only by their bits.")]
 Bits = Annotated[int | None, typer.Option(help="Length of the codes, a multiple of 8.")]
 ImageEncoder = Annotated[
     str | None,
@@ -280,39 +257,6 @@ def take_in(
         raise DataError(f"None of the {len(items):,} items of {source} could be used; nothing was added.")
 
 
-def search(path: Path, as_json: bool, engine: str | None = None, *, pictures: bool = False, **query: Any) -> None:
-    """`search` on a collection."""
-    parts = {name: query[name] or None for name in ("text", "image", "like", "unlike")}
-    if not any(parts.values()):
-        raise typer.BadParameter("give a text, or --image, or --like.", param_hint="'QUERY'")
-    with open_collection(path, engine) as collection:
-        hits = collection.search(**{**query, **parts})
-        drawn = [(hit, collection.thumbnail(hit.id)) for hit in hits] if pictures and not as_json else []
-    _show_pictures([(hit, picture) for hit, picture in drawn if picture])
-    _show_hits(hits, as_json)
-
-
-def refuse(only_for: str = "an index of codes", **options: Any) -> None:
-    """Raise for options that have no effect here."""
-    for name, value in options.items():
-        if value not in (None, [], ()):
-            raise typer.BadParameter(f"is for {only_for}.", param_hint=f"'{wording.option_of(name)}'")
-
-
-def show_facts(facts: dict[str, Any], as_json: bool) -> None:
-    """Print names and values, without those that are empty."""
-    if as_json:
-        print_json(facts)
-        return
-    print_table((), ((name.replace("_", " "), _in_words(value)) for name, value in facts.items() if value != ""))
-
-
-def _in_words(value: Any) -> Any:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:,}" if isinstance(value, int) else value
-
-
 def open_collection(path: Path, engine: str | None = None) -> Collection:
     from fusehash.collection import Collection
 
@@ -367,63 +311,3 @@ def show_report(report: Report, as_json: bool) -> None:
     learned = " Codes were learned from all items." if report.trained else ""
     counts = f"Added {report.added:,}, changed {report.changed:,}, removed {report.removed:,}"
     say(f"{counts}, unchanged {report.unchanged:,} in {report.seconds:.1f} s.{learned}")
-
-
-def _show_pictures(drawn: Sequence[tuple[Hit, bytes]]) -> None:
-    """Draw the best results that have a picture, as many as fit into a row; nothing where a terminal cannot."""
-    console = stdout()
-    if not drawn or not can_show(console):
-        return
-    from rich.text import Text
-
-    shown = drawn[: max(console.width // (MIN_SIDE + GAP), 1)][:PICTURES]
-    captions = [Text(f"{hit.id}") for hit, _ in shown]
-    console.print(row_of_pictures([picture for _, picture in shown], captions, fitting_side(console.width, len(shown))))
-
-
-def _show_hits(hits: Hits, as_json: bool) -> None:
-    if hits.note:
-        complain(hits.note)
-    if as_json:
-        print_json([_as_json(hit) for hit in hits])
-    elif not hits:
-        say("Nothing was found.")
-    else:
-        width = min(CAPTION_WIDTH, max(stdout().width - OTHER_WIDTH, MIN_CAPTION_WIDTH))
-        rows = [(hit.id, _score(hit), hit.distance, _place(hit.item), _shortened(hit.item.text, width)) for hit in hits]
-        print_table(("id", "score", "distance", "key", "caption"), rows)
-
-
-def _as_json(hit: Hit) -> dict[str, Any]:
-    from fusehash.collection.items import storable_text
-
-    item, confidence = hit.item, hit.confidence
-    return {
-        "id": hit.id,
-        "distance": hit.distance,
-        "score": round(hit.score, 6),
-        "confidence": None if confidence is None else round(confidence, 2),
-        "key": item.key,
-        "path": None if item.path is None else storable_text(str(item.path)),
-        "text": item.text,
-        "labels": item.labels,
-        "day": item.day,
-        "matched": hit.matched,
-        "same_image": hit.same_image,
-    }
-
-
-def _score(hit: Hit) -> str:
-    """The confidence in percent; of a search without words, the similarity."""
-    return f"{hit.score:.3f}" if hit.confidence is None else f"{hit.confidence:.0%}"
-
-
-def _place(item: Item) -> Path | str:
-    """Where the picture of an item is, as short as it can be typed here; of an item without one, its key."""
-    path = item.path
-    return path.relative_to(Path.cwd()) if path and path.is_relative_to(Path.cwd()) else path or item.key
-
-
-def _shortened(text: str | None, width: int) -> str:
-    line = " ".join((text or "").split())
-    return line if len(line) <= width else f"{line[: width - 3].rstrip()}..."

@@ -13,7 +13,7 @@ import typer
 
 from fusehash.commands import collection, inputs
 from fusehash.commands.locations import Location, kept_by, locate
-from fusehash.commands.terminal import FusehashGroup, say
+from fusehash.commands.terminal import FusehashGroup, say, show_facts
 from fusehash.errors import DataError
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def create(
         raise DataError(f"There is {'an index' if path.is_server else 'a file'} at {path} already.")
     path.check_creatable()
     with path.open(bits, **options) as index:
-        collection.show_facts(index.stats(), as_json)
+        show_facts(index.stats(), as_json)
     more = f"{' --vectors rows.npy' if dim else ''}{' --factors factors.npy' if factors else ''}"
     _say_next(f"fusehash index add {path} codes.npy{more}", as_json)
 
@@ -127,7 +127,7 @@ def add(
 ) -> None:
     """Add codes to an index, or items to a collection, all or none. A missing index is created."""
     if path.is_collection:
-        collection.refuse(ids=ids, vectors=vectors, vector_kind=vector_kind, factors=factors)
+        inputs.refuse(ids=ids, vectors=vectors, vector_kind=vector_kind, factors=factors)
         collection.take_in("add", path.path, source, captions, text, label, as_json)
         return
     from fusehash.bits import check_codes
@@ -137,7 +137,7 @@ def add(
     if source.is_dir() or source.suffix.lower() in IMAGE_SUFFIXES | TABLE_SUFFIXES:
         hint = "that is a file" if path.exists() else f"fusehash index {source} --out {path} creates one"
         raise DataError(f"There is no collection at {path}; {hint}.")
-    collection.refuse("a collection", captions=captions, text=text, label=label)
+    inputs.refuse("a collection", captions=captions, text=text, label=label)
     new = check_codes(inputs.load_npy(source), what=f"Codes in {source}")
     new_ids = None if ids is None else inputs.load_npy(ids)
     kept, numbers = (None if file is None else inputs.load_npy(file) for file in (vectors, factors))
@@ -150,7 +150,7 @@ def add(
     with path.open(n_bits, **options) as index:
         added = index.add(new, new_ids, kept, numbers)
         low, high = (int(added.min()), int(added.max())) if len(added) else (None, None)
-        collection.show_facts({"added": len(added), "lowest_id": low, "highest_id": high, "count": len(index)}, as_json)
+        show_facts({"added": len(added), "lowest_id": low, "highest_id": high, "count": len(index)}, as_json)
     queries = "query-codes.npy" if kept is None else "projections.npy --rescore vectors.npy"
     _say_next(f"fusehash search {path} {queries}", as_json)
 
@@ -190,7 +190,7 @@ def remove(
         return
     with _existing(path) as index:
         removed = index.remove(unwanted)
-        collection.show_facts({"removed": removed, "count": len(index)}, as_json)
+        show_facts({"removed": removed, "count": len(index)}, as_json)
 
 
 FormatName = Annotated[
@@ -226,7 +226,7 @@ def export(
         count = export_codes(index, target, name, bit_order=bit_order)
         kept = kept_by(index) if holds_vectors(target, name) else {}
     facts = {"exported": count, "format": name, "bit_order": bit_order, "file": str(target)}
-    collection.show_facts(facts | kept, as_json)
+    show_facts(facts | kept, as_json)
 
 
 @index_app.command("import", epilog="Example: fusehash index import codes.db codes.faiss")
@@ -260,7 +260,7 @@ def import_(
     with path.open(n_bits, **options) as index:
         added = imported.add_to(index)
         facts = {"added": len(added), "count": len(index), "n_bits": index.n_bits}
-        collection.show_facts(facts | kept_by(index), as_json)
+        show_facts(facts | kept_by(index), as_json)
     _say_next(f"fusehash search {path} query-codes.npy", as_json)
 
 
@@ -280,11 +280,11 @@ def compact(path: IndexPath, as_json: inputs.Json = False) -> None:
     """Merge small blocks and free the disk space of removed codes."""
     with _existing(path) as index:
         index.compact()
-        collection.show_facts(index.stats(), as_json)
+        show_facts(index.stats(), as_json)
 
 
 @index_app.command(epilog="Example: fusehash index stats codes.db --json")
 def stats(path: EitherPath, as_json: inputs.Json = False) -> None:
     """Show what an index or a collection holds, and its size. All codes are read and checked."""
     with collection.open_collection(path.path) if path.is_collection else _existing(path) as database:
-        collection.show_facts(database.stats(), as_json)
+        show_facts(database.stats(), as_json)

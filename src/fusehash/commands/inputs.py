@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fusehash.commands import wording
 from fusehash.errors import DataError, warn
 
 if TYPE_CHECKING:
@@ -205,6 +206,13 @@ def make_hasher(method: str, *, bits: int, seed: int | None, params: dict[str, A
     hasher = hashers.make(method, **named, **params)
     check(type(hasher).__name__, rules, {"n_bits": bits, **params})  # before the data is read
     return hasher
+
+
+def refuse(only_for: str = "an index of codes", **options: Any) -> None:
+    """Raise for options that have no effect here."""
+    for name, value in options.items():
+        if value not in (None, [], ()):
+            raise typer.BadParameter(f"is for {only_for}.", param_hint=f"'{wording.option_of(name)}'")
 
 
 def check_target(path: Path) -> None:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fusehash.commands import collection, inputs
+from fusehash.commands import inputs
 from fusehash.commands.contents import contents_of
-from fusehash.commands.terminal import print_json, print_table, progress, say
+from fusehash.commands.terminal import print_json, print_table, progress, say, show_facts
 
 if TYPE_CHECKING:
     from fusehash.evaluation import EmbeddingInspection
@@ -41,9 +41,9 @@ def inspect(
     is fitted or changed.
     """
     if len(files) == 1 and "=" not in files[0]:
-        collection.refuse("two files of embeddings", plot=plot, spectrum=spectrum)
+        inputs.refuse("two files of embeddings", plot=plot, spectrum=spectrum)
         contents = contents_of(Path(files[0]))
-        collection.show_facts(contents.facts, as_json)
+        show_facts(contents.facts, as_json)
         if not as_json and contents.next:
             say(f"Next: {contents.next}")
         return

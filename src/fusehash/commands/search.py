@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fusehash.commands import collection, inputs
+from fusehash.commands import hits, inputs
 from fusehash.commands.locations import FolderKind, Location, kind_of, locate
 from fusehash.commands.retrievers import VectorQuery, search_codes, search_retriever
 from fusehash.commands.terminal import print_json, print_table, say
@@ -51,13 +51,13 @@ def search(
         ),
     ] = None,
     k: Annotated[int, typer.Option("-k", "--k", help="Results per query.", min=1)] = 10,
-    image: collection.QueryImage = None,
-    like: collection.Like = None,
-    unlike: collection.Unlike = None,
-    label: collection.QueryLabel = None,
-    offset: collection.Offset = 0,
-    min_confidence: collection.MinConfidence = 0.0,
-    rerank: collection.Rerank = True,
+    image: hits.QueryImage = None,
+    like: hits.Like = None,
+    unlike: hits.Unlike = None,
+    label: hits.QueryLabel = None,
+    offset: hits.Offset = 0,
+    min_confidence: hits.MinConfidence = 0.0,
+    rerank: hits.Rerank = True,
     view: Annotated[
         str | None, typer.Option(help="Retrievers, folders of quantize: the view of the query, if it is not clear.")
     ] = None,
@@ -90,29 +90,29 @@ def search(
     """
     kind = kind_of(database.path) if database.is_folder else None
     if kind is FolderKind.collection:
-        collection.refuse(radius=radius, allowed=allowed, threads=threads, rescore=rescore, candidates=candidates)
-        collection.refuse("a retriever or codes", view=view, items=items)
+        inputs.refuse(radius=radius, allowed=allowed, threads=threads, rescore=rescore, candidates=candidates)
+        inputs.refuse("a retriever or codes", view=view, items=items)
         asked = {"text": query, "image": image, "like": like, "unlike": unlike, "label": label}
         bounds = {"k": k, "offset": offset, "min_confidence": min_confidence, "rerank": rerank}
-        collection.search(database.path, as_json, engine, pictures=pictures, **asked, **bounds)
+        hits.search(database.path, as_json, engine, pictures=pictures, **asked, **bounds)
         return
     refused = {"like": like, "unlike": unlike, "label": label}
-    collection.refuse("a collection", **refused, offset=offset or None, pictures=pictures or None)
+    inputs.refuse("a collection", **refused, offset=offset or None, pictures=pictures or None)
     chosen = None if allowed is None else inputs.load_npy(allowed)
     options: dict[str, Any] = {"engine": engine or "scan", "threads": threads}
     if kind is not None:
-        collection.refuse(radius=radius, rescore=rescore)
+        inputs.refuse(radius=radius, rescore=rescore)
         question = VectorQuery(query, list(image or ()), view)
         if kind is FolderKind.retriever:
-            collection.refuse("a folder of quantize", items=items)
+            inputs.refuse("a folder of quantize", items=items)
             ids, scores = search_retriever(database.path, question, k, candidates, chosen, **options)
         else:
-            collection.refuse("a retriever or an index with vectors", candidates=candidates)
+            inputs.refuse("a retriever or an index with vectors", candidates=candidates)
             ids, scores = search_codes(database.path, question, k, items, chosen, **options)
         _show_results(_offsets(ids), scores, ids, as_json, "score")
         return
-    collection.refuse("a collection or a retriever", image=image)
-    collection.refuse("a retriever or a folder of quantize", view=view, items=items)
+    inputs.refuse("a collection or a retriever", image=image)
+    inputs.refuse("a retriever or a folder of quantize", view=view, items=items)
     _search_index(database, query, k, chosen, radius, rescore, candidates, as_json, **options)
 
 

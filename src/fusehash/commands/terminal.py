@@ -137,6 +137,20 @@ def print_table(columns: Sequence[str], rows: Iterable[Iterable[Any]], console: 
     (console or stdout()).print(table)
 
 
+def show_facts(facts: dict[str, Any], as_json: bool) -> None:
+    """Print names and values, without those that are empty."""
+    if as_json:
+        print_json(facts)
+        return
+    print_table((), ((name.replace("_", " "), _in_words(value)) for name, value in facts.items() if value != ""))
+
+
+def _in_words(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else value
+
+
 def can_show(console: Console) -> bool:
     """Whether a console is a terminal with enough colors and a character set with half blocks."""
     colors = not console.no_color and console.color_system in COLORS

@@ -16,8 +16,8 @@ import fusehash as fh
 from fusehash import bits
 from fusehash.errors import DataError, ParameterError
 from fusehash.evaluation import average_precision
-from fusehash.hashers.fusehash import partial_fit
 from fusehash.hashers.fusehash.fitted import RowFeatures, RowMaps
+from fusehash.hashers.fusehash.kept_sums import SAMPLE_ROWS, FrameSums, targets_of_map
 from fusehash.numerics.linalg import whitening
 from untuned import UNTUNED
 
@@ -269,7 +269,7 @@ def test_hash_functions_are_exact_where_the_targets_are_known(
     def known(sums: Any, M: Any, ones: int, before: float, after: float) -> Any:
         return A.T @ np.tanh(A @ M / after)
 
-    monkeypatch.setattr(partial_fit, "targets_of_map", known)
+    monkeypatch.setattr("fusehash.hashers.fusehash.partial_fit.targets_of_map", known)
     one_class = TOMORROW.rows(np.flatnonzero(LABELS[700:1200] == 0))  # so that means move
     for exact, ours in compared_projections(deepcopy(first).partial_fit(one_class), TODAY, one_class):
         assert np.linalg.norm(exact - ours) < 1e-5 * np.linalg.norm(exact)
@@ -286,10 +286,10 @@ def test_normal_rows_give_the_targets_that_were_foreseen(before: float, after: f
     M, later = rng.standard_normal((5, 3)), rng.standard_normal((5, 3))
     Y = A @ M
     AT = A.T @ targets(Y, before)
-    sums = partial_fit.FrameSums(A.T @ A, A.T @ targets(Y, 0.0), A.T @ Y, (Y**2).sum(axis=0), AT)
+    sums = FrameSums(A.T @ A, A.T @ targets(Y, 0.0), A.T @ Y, (Y**2).sum(axis=0), AT)
     truth = A.T @ targets(A @ later, after)
-    np.testing.assert_allclose(partial_fit.targets_of_map(sums, later, 4, before, after) / n, truth / n, atol=error)
-    same_map = partial_fit.targets_of_map(sums, M, 4, before, before)
+    np.testing.assert_allclose(targets_of_map(sums, later, 4, before, after) / n, truth / n, atol=error)
+    same_map = targets_of_map(sums, M, 4, before, before)
     np.testing.assert_allclose(same_map, AT, rtol=1e-9, atol=1e-6)
 
 
@@ -299,7 +299,7 @@ def test_normal_rows_give_the_targets_that_were_foreseen(before: float, after: f
 def test_a_sample_holds_rows_and_their_codes(first: fh.FuseHash) -> None:
     sample = first.sums_.first.sample
     A = np.hstack(rows_of(first, TODAY))
-    assert len(sample.columns) == partial_fit.SAMPLE_ROWS
+    assert len(sample.columns) == SAMPLE_ROWS
     rows = [int(np.argmin(((A - row) ** 2).sum(axis=1))) for row in sample.columns]
     assert len(set(rows)) == len(rows)
     np.testing.assert_allclose(A[rows], sample.columns, atol=1e-9)

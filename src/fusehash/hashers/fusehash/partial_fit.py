@@ -18,31 +18,29 @@ Not repeated are the steps that need the rows themselves: learning the frame, tu
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from hashlib import blake2b
 from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
-from scipy.special import ndtr
 
 from fusehash import bits
 from fusehash.errors import DataError, ParameterError
-from fusehash.files import contiguous, storable
+from fusehash.files import contiguous
 from fusehash.hashers.base import CrossModalHasher
 from fusehash.hashers.fusehash.closed_form import BLOCK_ROWS, feature_gram, hash_functions, target_softness
-from fusehash.hashers.fusehash.fitted import Arrays, Choices, Embedding, Fitted, GraphMap, Masks, RowMaps
+from fusehash.hashers.fusehash.fitted import Arrays, Choices, Fitted
+from fusehash.hashers.fusehash.frame import Frame
+from fusehash.hashers.fusehash.kept_sums import FrameSums, Sample, Seen, targets_of_map
 from fusehash.hashers.fusehash.nested import check_nested
 from fusehash.hashers.fusehash.spectrum import spectrum
-from fusehash.numerics.arrays import Array, cast, convert, host, namespace, precision, to_device_of, zeros
+from fusehash.numerics.arrays import Array, convert, host, namespace, to_device_of
 from fusehash.numerics.parallel import one_blas_thread
-from fusehash.numerics.rotation import groups, signs_of, soft_signs
-from fusehash.streams.row_passes import Block, RowPasses, RowSums
+from fusehash.numerics.rotation import groups
 from fusehash.views import PairedViews, ViewsLike
 
 Model = TypeVar("Model", bound="Incremental")
-SAMPLE_ROWS = 500  # the share of bits that change is then known to less than a hundredth
 
 
 class Incremental(CrossModalHasher):
@@ -244,203 +242,6 @@ class Incremental(CrossModalHasher):
         self.__dict__.update(contiguous(learned))
 
 
-@storable("Sums")
-@dataclass
-class FrameSums:
-    """A'A, A'b, A'y, sum y^2 and A't of some rows. In a model A'A is packed: the lower triangle, row by row."""
-
-    gram: Array
-    with_bits: Array
-    with_codes: Array
-    squares: Array
-    with_targets: Array
-
-    @classmethod
-    def of(cls, sums: dict[str, Any]) -> FrameSums:
-        return cls(**{f.name: sums[f.name] for f in fields(cls)})
-
-    @classmethod
-    def revive(cls, with_bits: Array, **others: Array) -> FrameSums:
-        """Sums of models before format 4, whose hash functions were fitted to the bits."""
-        return cls(with_bits=with_bits, with_targets=with_bits, **others)
-
-    def plus(self, other: FrameSums) -> FrameSums:
-        return FrameSums(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
-
-    def packed(self) -> FrameSums:
-        return replace(self, gram=self.gram[np.tri(len(self.gram), dtype=bool)])
-
-    def whole(self) -> FrameSums:
-        q = len(self.with_bits)
-        gram, lower = np.empty((q, q)), np.tri(q, dtype=bool)
-        gram[lower] = gram.T[lower] = self.gram
-        return replace(self, gram=gram)
-
-
-@storable
-@dataclass
-class Sample:
-    """A few rows, each as likely as any other: those with the least of the numbers drawn evenly for every row."""
-
-    priority: Array
-    columns: Array  # A
-    codes: Array  # as given out, packed
-
-    def joined(self, other: Sample) -> Sample:
-        """A sample of the rows of both."""
-        both = [np.concatenate([getattr(self, f.name), getattr(other, f.name)]) for f in fields(self)]
-        least = np.sort(np.argsort(both[0], kind="stable")[:SAMPLE_ROWS])
-        return Sample(*(part[least] for part in both))
-
-
-@storable("Kept")
-@dataclass
-class RowSummary:
-    """All that is kept of some rows, on the host."""
-
-    sums: FrameSums  # packed
-    sample: Sample
-
-    def plus(self, other: RowSummary | None) -> RowSummary:
-        if other is None:
-            return self
-        return RowSummary(self.sums.plus(other.sums), self.sample.joined(other.sample))
-
-
-@storable
-@dataclass
-class Seen:
-    """What is kept of all rows: of the first call, of later calls, and how to recognize the rows of each call."""
-
-    means: Arrays  # of the features, by the first call
-    first: RowSummary
-    later: RowSummary | None
-    parts: list[list[Any]]  # [digest of the sums, number of rows] of every call
-
-    @property
-    def total(self) -> RowSummary:
-        """Of all rows, not packed."""
-        total = self.first.plus(self.later)
-        return replace(total, sums=total.sums.whole())
-
-    def with_part(self, summary: RowSummary, parts: list[list[Any]]) -> Seen:
-        return replace(self, later=summary.plus(self.later), parts=self.parts + parts)
-
-
-@storable
-@dataclass
-class MovedGraph(GraphMap):
-    """The graph of the first call for features with later means: offsets move the first embedding back."""
-
-    offsets: Arrays | None = None  # of the first embedding, for every view
-
-    def embedded(self, F: Array, S: Array, present: Masks) -> Array:
-        Y = super().embedded(F, S, present)
-        for name, offset in (self.offsets or {}).items():
-            seen = present[name]
-            Y = Y + (offset if seen is None else cast(seen, precision(Y))[:, None] * offset)
-        return Y
-
-
-class Frame:
-    """What the first call has fixed: the maps, which any call has, with the means of the first."""
-
-    def __init__(self, fitted: Fitted, means: Arrays, n_rows: int = 0) -> None:
-        graph = fitted.graph
-        if isinstance(graph, MovedGraph):
-            graph = GraphMap(**{f.name: getattr(graph, f.name) for f in fields(GraphMap)})
-        self.maps = RowMaps(fitted.maps, graph, means, n_rows)
-        self.means, self.spans = means, self.maps.spans
-        self.n_features = max(span.stop for span in self.spans.values())
-
-    def shift(self, means: Arrays) -> Array:
-        """mu, so that [1, E] mu is what later means subtract from F in addition."""
-        mu = zeros((1 + len(self.spans), self.n_features), next(iter(means.values())))
-        for i, (name, span) in enumerate(self.spans.items(), start=1):
-            mu[i, span] = cast(means[name], "float64") - cast(self.means[name], "float64")
-        return mu
-
-    def later_means(self, gram: Array) -> Arrays:
-        """Means over all rows of A'A in which a view is present."""
-        means, start = {}, len(gram) - len(self.spans)
-        for i, (name, span) in enumerate(self.spans.items(), start=start):
-            mean = cast(self.means[name], "float64") + gram[i, span] / max(float(gram[i, i]), 1.0)
-            means[name] = cast(mean, precision(self.means[name]))
-        return means
-
-    def moments(self, gram: Array, mu: Array) -> RowSums:
-        """What the spectrum needs, for features with later means."""
-        D, q = self.n_features, len(gram) - len(mu)
-        EA = gram[q:]
-        EF, EE = EA[:, :D], EA[:, q:]
-        FF = gram[:D, :D] - EF.T @ mu - mu.T @ EF + mu.T @ EE @ mu
-        FS = gram[:D, D:q] - mu.T @ EA[:, D:q]
-        F = EF[0] - EE[0] @ mu
-        return RowSums(count=round(float(gram[q, q])), F=F, S=EA[0, D:q], FF=FF, FS=FS, SS=gram[D:q, D:q])
-
-    def on_columns(self, embedding: Embedding, mu: Array) -> Array:
-        """M with Y = A M, for an embedding of features with later means."""
-        on_features = cast(embedding.on_features, "float64")
-        parts = [on_features, cast(embedding.on_graph, "float64"), -(mu @ on_features)]
-        return namespace(on_features).concat(parts, axis=0)
-
-    def moved_graph(self, mu: Array) -> GraphMap | None:
-        """The same graph for features with later means."""
-        graph = self.maps.graph
-        if graph is None or graph.first is None:
-            return graph
-        on_features, dtype = cast(graph.first.on_features, "float64"), precision(graph.first.on_features)
-        views = enumerate(self.spans.items(), start=1)
-        offsets = {name: cast(mu[i, span] @ on_features[span], dtype) for i, (name, span) in views}
-        return MovedGraph(**{f.name: getattr(graph, f.name) for f in fields(GraphMap)}, offsets=offsets)
-
-    def columns(self, maps: RowMaps, block: Block) -> Array:
-        """A of a block."""
-        features = maps.features(block)
-        F, S = features.F, maps.graph_rows(features)
-        ones, masks = namespace(F).ones_like(F[:, :1]), (block.present[name] for name in maps.maps)
-        E = [ones if mask is None else cast(mask, precision(F))[:, None] for mask in masks]
-        return namespace(F).concat([F, S, ones, *E], axis=1)
-
-    def codes_of(self, A: Array, code_map: Embedding, mu: Array) -> Array:
-        """y of some rows."""
-        D, q = self.n_features, A.shape[1] - len(mu)
-        return code_map(A[:, :D] - A[:, q:] @ cast(mu, precision(A)), A[:, D:q])
-
-    def row_sums(
-        self, fitted: Fitted, mu: Array, with_gram: bool, block: Block, codes: bits.Codes | None = None
-    ) -> tuple[tuple[Array], RowSums]:
-        """Codes of a block and its sums; b are the signs of y, or the `codes` given out. A'A only `with_gram`."""
-        A = self.columns(self.maps, block)
-        Y = self.codes_of(A, fitted.code_map, mu)
-        B = signs_of(Y) if codes is None else to_device_of(bits.unpack(codes, Y.shape[1]), A)
-        T = soft_signs(Y, fitted.softness) if fitted.softness else B
-        squares = namespace(Y).sum(cast(Y, "float64") ** 2, axis=0)
-        left = self.maps.exact(A)
-        rights = {"gram": A if with_gram else A[:, :0], "with_bits": B, "with_codes": Y, "with_targets": T}
-        sums = {n: cast(left.T @ cast(right, precision(left)), "float64") for n, right in rights.items()}
-        return (bits.pack(Y),), RowSums(sums, squares=squares)
-
-    def summary(self, data: RowPasses, sums: FrameSums, codes: bits.Codes) -> tuple[RowSummary, list[Any]]:
-        """All that is kept of the rows of one call, and what identifies them: a digest of their sums, their number."""
-        diagonal = np.ascontiguousarray(np.diagonal(sums.gram))
-        digest = blake2b(diagonal.tobytes(), digest_size=16).hexdigest()
-        rng, n, count = np.random.default_rng(int(digest, 16)), data.n_rows, min(data.n_rows, SAMPLE_ROWS)
-        rows = rng.choice(n, count, replace=False)
-        priority, order = least_of(n, count, rng), np.argsort(rows)
-        some = data.select(rows[order])
-        maps = replace(self.maps, n_rows=count, kept_features={}, kept_graphs={})
-        columns = [host(A) for A in some.each(partial(self.columns, maps), some.blocks(BLOCK_ROWS))]
-        sample = Sample(priority[order], np.concatenate(columns), codes[rows[order]])
-        return RowSummary(sums.packed(), sample), [digest, n]
-
-
-def least_of(n: int, count: int, rng: np.random.Generator) -> Array:
-    """The least `count` of n numbers drawn evenly from 0 to 1, ascending, without drawing the others."""
-    steps = rng.random(count) ** (1.0 / (n - np.arange(count)))
-    return 1.0 - np.cumprod(steps)
-
-
 @dataclass
 class Refit:
     """What the sums give, before the hash functions."""
@@ -466,31 +267,3 @@ def aligned_rotation(C: Array, nested: tuple[int, ...]) -> Array:
             R[:seen, start : start + width] = U @ Vt
             start += width
     return to_device_of(R, C)
-
-
-def gaussian_targets(with_ones: Array, AY: Array, Y: Array, squares: Array, count: float, softness: float) -> Array:
-    """A't, if A and y had a joint normal distribution (Price 1958; Bussgang 1952 for signs and zero means):
-
-    E[a t] = E[a] (2 Phi(m) - 1) + 2 phi(m) cov(a, y) / d,     m = E[y] / d,     d^2 = var(y) + (2 / pi) h^2,
-
-    with tanh(y / h) taken as 2 Phi(y / s) - 1, s = sqrt(2 / pi) h, which differs by .04 at most.
-    """
-    xp, mean = namespace(Y), Y / count
-    deviation = xp.sqrt(xp.clip(squares / count - mean**2, 1e-30, None) + 2.0 / np.pi * softness**2)
-    t = host(mean / deviation)
-    tilt = to_device_of(2.0 * ndtr(t) - 1.0, AY)
-    slope = to_device_of(2.0 / np.sqrt(2.0 * np.pi) * np.exp(-(t**2) / 2.0), AY)
-    covariance = AY - with_ones[:, None] * mean
-    return with_ones[:, None] * tilt + covariance * (slope / deviation)
-
-
-def targets_of_map(sums: FrameSums, M: Array, ones: int, before: float, after: float) -> Array:
-    """A't of rows that are gone, for the targets of a later map A M; `ones` is the column of ones.
-
-    A't of the earlier map is known, with its softness `before`; the normal distribution estimates only the change.
-    """
-    gram, count = sums.gram, float(sums.gram[ones, ones])
-    AY = gram @ M
-    then = gaussian_targets(gram[ones], sums.with_codes, sums.with_codes[ones], sums.squares, count, before)
-    now = gaussian_targets(gram[ones], AY, AY[ones], namespace(M).sum(M * AY, axis=0), count, after)
-    return sums.with_targets + now - then
