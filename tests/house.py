@@ -54,9 +54,9 @@ hashers.deep.skeleton hashers.deep.dcmh hashers.deep.ddcmh hashers.deep.dbrc has
 hashers.deep.dgcpn hashers.deep.cirh hashers.deep.ucch
 hashers
 testing.subject testing.checks testing
-search.counting search.ids search.rows search.projections search.factors
+search.counting search.ids search.rows search.rounding search.projections search.factors
 search.engines search.engines.kernel search.engines.scan search.engines.tiles search.engines.look_ups
-search.engines.scores search.engines.weighted
+search.engines.row_look_ups search.engines.scores search.engines.weighted
 search.engines.bounds search.engines.estimates
 search.engines.numpy
 search.engines.multi_index.look_up search.engines.multi_index.segments search.engines.multi_index.kept

@@ -62,7 +62,8 @@ def is_real(queries: Any) -> bool:
 
 def check_projections(queries: ArrayLike, n_bits: int) -> Projections:
     """Projections from an (n, n_bits) matrix of real numbers; DataError unless they are finite and not all zero."""
-    return quantized(check_real(queries, n_bits, "Queries of floats, as `project` of a model returns them,"))
+    what = "Queries of floats, as `project` of a model returns them,"
+    return quantized(_matrix(queries, n_bits, what), what)
 
 
 def check_real(matrix: ArrayLike, width: int, what: str) -> NDArray[np.float64]:
@@ -72,15 +73,7 @@ def check_real(matrix: ArrayLike, width: int, what: str) -> NDArray[np.float64]:
 
 def check_floats(matrix: ArrayLike, width: int, what: str) -> NDArray[np.floating[Any]]:
     """The same in the precision in which it comes, without copies of it."""
-    try:
-        values = np.asarray(matrix)
-    except ValueError:
-        raise DataError(f"{what} must be a matrix of floats. Got rows of unequal length instead.") from None
-    if values.ndim != 2 or values.shape[1] != width or values.dtype.kind != "f":
-        raise DataError(
-            f"{what} must be a matrix of floats of shape (n, {width}). Got {values.dtype} of shape {values.shape} "
-            "instead."
-        )
+    values = _matrix(matrix, width, what)
     with np.errstate(over="ignore"):  # of longer floats
         lowest, highest = (
             extreme(values, axis=1, initial=0.0).astype(np.float64) for extreme in (np.min, np.max)
@@ -96,9 +89,27 @@ def check_floats(matrix: ArrayLike, width: int, what: str) -> NDArray[np.floatin
     return values
 
 
-def quantized(real: NDArray[np.float64]) -> Projections:
-    """Every row as whole numbers of its step."""
-    _, exponents = np.frexp(np.abs(real).max(axis=1, initial=0.0))
-    exponents = np.maximum(exponents, _LOWEST)
-    weights = np.rint(np.ldexp(np.ldexp(real, -exponents[:, None]), _WEIGHT_BITS)).astype(np.int64)
-    return Projections(weights, np.ldexp(1.0, exponents - _WEIGHT_BITS))
+def _matrix(matrix: ArrayLike, width: int, what: str) -> NDArray[np.floating[Any]]:
+    """An (n, width) matrix of floats, whatever they are."""
+    try:
+        values = np.asarray(matrix)
+    except ValueError:
+        raise DataError(f"{what} must be a matrix of floats. Got rows of unequal length instead.") from None
+    if values.ndim != 2 or values.shape[1] != width or values.dtype.kind != "f":
+        raise DataError(
+            f"{what} must be a matrix of floats of shape (n, {width}). Got {values.dtype} of shape {values.shape} "
+            "instead."
+        )
+    return values
+
+
+def quantized(real: NDArray[np.floating[Any]], what: str = "Queries") -> Projections:
+    """Every row as whole numbers of its step; DataError unless they are finite and not all zero."""
+    from fusehash.search.rounding import round_to_steps
+
+    with np.errstate(over="ignore"):  # of longer floats
+        values = np.array(real, np.float64, order="C")
+    made = Projections(np.empty(values.shape, np.int64), np.empty(len(values)))
+    if round_to_steps(values, _WEIGHT_BITS, _LOWEST, _HIGHEST, made.weights, made.steps) < len(values):
+        check_floats(values, values.shape[1], what)
+    return made

@@ -1,6 +1,7 @@
 """Exact search with real-valued queries, compiled: look-ups that bound scores from below, then exact scores of the few.
 
-Codes are arranged in tiles (tiles.py) chunk by chunk, and a block of queries passes over a chunk:
+Codes are arranged in tiles (tiles.py) chunk by chunk, and a block of queries passes over a chunk. For one query they
+stay as they are (row_look_ups.py), if the processor can look them up.
 
 - Look-ups (look_ups.py) bound the scores of all codes. A code whose bound reaches the query's limit, the k-th smallest
   score so far, is done with. The others, about one in a thousand, get their exact score, as a sum of 64-bit integers.
@@ -17,9 +18,11 @@ import numpy as np
 
 from fusehash.search.engines.kernel import GROUP, drop_overtaken, entry, lean, lowest_bit, part
 from fusehash.search.engines.look_ups import ENTRIES, NARROW, PART, STEP, fill, mark_bounded, score_of
+from fusehash.search.engines.row_look_ups import CAN_LOOK_UP_ROWS, WORD_TABLES, fill_rows, mark_rows
 from fusehash.search.engines.tiles import LANES, QUAD_BYTES, lay_out, matrix, room_for
 
 _FEW = 64  # results up to which the buffer is kept in order
+_IN_ROWS = 1  # queries up to which codes are not arranged
 NO_SCORE = np.int64(1) << np.int64(62)  # above all scores
 
 
@@ -36,11 +39,7 @@ def select(stretch: Any, weights: Any, limits: Any, capacity: int, results: Any,
     """
     codes, rows, start, _, chunk = stretch
     offsets, scores, positions = results
-    n_queries, n_quads = len(weights), -(-codes.shape[1] * codes.itemsize // QUAD_BYTES)
-    is_narrow = n_quads <= NARROW
-    if not is_narrow:
-        n_quads = -(-n_quads // PART) * PART
-    coarse = matrix(n_queries * 4 * n_quads, ENTRIES).reshape(n_queries, 4 * n_quads, ENTRIES)
+    n_queries, n_words = len(weights), codes.shape[1]
     marks = np.empty((GROUP, chunk // LANES + 1, 2), np.int64)
     state = np.zeros((n_queries, 6), np.int64)
     for q in range(n_queries):
@@ -48,8 +47,18 @@ def select(stretch: Any, weights: Any, limits: Any, capacity: int, results: Any,
         for j in range(weights.shape[1]):
             state[q, 4] += max(np.int64(0), weights[q, j])
     near, far = np.empty((n_queries, capacity), np.uint32), np.empty((n_queries, capacity), np.int64)
-    room = room_for(codes, n_quads, chunk)
-    _pass_over(stretch, weights, is_narrow, room, coarse, marks, state, offsets, near, far, kept)
+    may_stay = codes.itemsize == 8 and (n_words in (1, 2, 4) or n_words % 8 == 0)
+    if CAN_LOOK_UP_ROWS and n_queries <= _IN_ROWS and may_stay and len(rows) == 0:
+        tables = matrix(n_queries * n_words, WORD_TABLES).reshape(n_queries, n_words, WORD_TABLES)
+        _pass_over_rows(stretch, weights, tables, marks, state, offsets, near, far, kept)
+    else:
+        n_quads = -(-n_words * codes.itemsize // QUAD_BYTES)
+        is_narrow = n_quads <= NARROW
+        if not is_narrow:
+            n_quads = -(-n_quads // PART) * PART
+        coarse = matrix(n_queries * 4 * n_quads, ENTRIES).reshape(n_queries, 4 * n_quads, ENTRIES)
+        room = room_for(codes, n_quads, chunk)
+        _pass_over(stretch, weights, is_narrow, room, coarse, marks, state, offsets, near, far, kept)
     if capacity:
         for q in range(n_queries):
             kept[q] = emit(rows, start, near[q], far[q], state[q, 1], scores[offsets[q] : offsets[q + 1]],
@@ -100,10 +109,50 @@ def _pass_over(stretch: Any, weights: Any, is_narrow: bool, room: Any, coarse: A
 
 
 @lean
+def _pass_over_rows(stretch: Any, weights: Any, tables: Any, marks: Any, state: Any, offsets: Any, near: Any, far: Any,
+                    kept: Any) -> None:  # fmt: skip
+    codes, rows, start, stop, chunk = stretch
+    n_words, n_bytes = codes.shape[1], codes.shape[1] * 8
+    mark, table = np.intp(marks.ctypes.data), np.intp(tables.ctypes.data)
+    for first in range(start, stop, chunk):
+        count = min(chunk, stop - first)
+        code = np.intp(codes.ctypes.data) + first * n_bytes
+        begin = 0
+        while begin < count:
+            end = min(count, begin + max(LANES, first - start + begin))
+            end = max(end // LANES * LANES, min(count, begin + LANES))  # a last tile that is not full is marked
+            for q in range(len(weights)):
+                limit, own = state[q, 0], table + q * n_words * WORD_TABLES
+                if _is_much_lower(state[q]):
+                    state[q, 5] = fill_rows(weights[q], limit, tables[q])
+                    state[q, 3] = limit
+                if limit == NO_SCORE or end % LANES:
+                    pairs = _mark_all(marks[0], begin, begin - (begin - end) // LANES * LANES)
+                else:
+                    bound = np.uint64((limit - 1) // state[q, 5] + 1)
+                    if n_words == 1:
+                        pairs = mark_rows(code, n_bytes, begin, end, own, bound, mark, (0,))
+                    elif n_words == 2:
+                        pairs = mark_rows(code, n_bytes, begin, end, own, bound, mark, (0, 0))
+                    elif n_words == 4:
+                        pairs = mark_rows(code, n_bytes, begin, end, own, bound, mark, (0, 0, 0, 0))
+                    else:
+                        pairs = mark_rows(code, n_bytes, begin, end, own, bound, mark, (0, 0, 0, 0, 0, 0, 0, 0))
+                _take(marks[0], pairs, count, codes, rows, first, start, offsets, q, state, near, far, weights, kept)
+            begin = end
+
+
+@lean
+def _is_much_lower(state: Any) -> Any:
+    """Whether the limit of a query has fallen by a sixteenth since its tables were made."""
+    return state[0] < state[3] - (state[3] >> 4)
+
+
+@lean
 def _refresh(weights: Any, state: Any, coarse: Any, is_narrow: bool) -> None:
     """The bound of the present limit of a query, with new tables if they are made for a much higher one."""
     limit = state[0]
-    if limit < state[3] - (state[3] >> 4):
+    if _is_much_lower(state):
         state[5] = fill(weights, limit, coarse, is_narrow)
         state[3] = limit
     if limit < NO_SCORE:

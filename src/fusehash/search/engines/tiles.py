@@ -34,7 +34,7 @@ def _at(builder: Any, base: Any, offset: int, kind: Any) -> Any:
     return builder.inttoptr(builder.add(base, base.type(offset)), kind.as_pointer())
 
 
-def _transposed(builder: Any, rows: list[Any]) -> list[Any]:
+def transposed(builder: Any, rows: list[Any]) -> list[Any]:
     """The columns of an 8 x 8 matrix of 64-bit integers."""
     rows = list(rows)
     for s in (1, 2, 4):
@@ -45,13 +45,13 @@ def _transposed(builder: Any, rows: list[Any]) -> list[Any]:
     return rows
 
 
-def _separated(builder: Any, rows: list[Any]) -> list[Any]:
+def separated(builder: Any, rows: list[Any]) -> list[Any]:
     """Every second entry of all rows, one after the other, and so on: words of codes that follow one another."""
     if len(rows) == 1:
         return rows
     pairs = list(zip(rows[::2], rows[1::2], strict=True))
     even, odd = ([_shuffled(builder, a, b, list(range(i, 16, 2))) for a, b in pairs] for i in (0, 1))
-    return [row for both in zip(_separated(builder, even), _separated(builder, odd), strict=True) for row in both]
+    return [row for both in zip(separated(builder, even), separated(builder, odd), strict=True) for row in both]
 
 
 @intrinsic
@@ -76,7 +76,7 @@ def words_of_codes(_: Any, codes: Any, n_bytes: Any, words: Any, out: Any) -> An
                 for _row in range(n_words):
                     rows.append(builder.load(_at(builder, place, 0, row), align=8))
                     place = builder.add(place, step)
-                columns = _transposed(builder, rows) if n_words == 8 else _separated(builder, rows)
+                columns = transposed(builder, rows) if n_words == 8 else separated(builder, rows)
                 into = builder.add(target, builder.mul(i, address(LANES)))
                 for w, column in enumerate(columns):
                     builder.store(column, _at(builder, into, w * 8 * LANES, row), align=8)
@@ -105,7 +105,7 @@ def columns_of_words(_: Any, words: Any, out: Any, codes: Any) -> Any:
             by_place = [8 * word + place for place in range(8) for word in range(8)]
             held = [builder.bitcast(load(i, row), byte) for i in range(0, LANES, 8)]
             rows = [builder.bitcast(_shuffled(builder, h, h, by_place), row) for h in held]
-            columns = [builder.bitcast(r, byte) for r in _transposed(builder, rows)]
+            columns = [builder.bitcast(r, byte) for r in transposed(builder, rows)]
         else:
             # Only shuffles within 16 bytes: bytes of two registers in turn, four times. Every load takes the words
             # from four places, so that the codes are in order in the end.
