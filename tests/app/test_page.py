@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from browsing import SEND_FILE, labels_of, shows, status
+from browsing import SEND_FILE, hold, labels_of, shows, status
 from fusehash.collection.queries.language import Clause, parse
 
 
@@ -90,9 +90,10 @@ def test_lightbox(open_page: Callable[..., Any]) -> None:
 
 
 @pytest.mark.slow
-def test_originals_are_shown_with_their_paths(browser: Any, photo_server: str, photo_folder: Any) -> None:
-    page = browser.new_page()
-    page.goto(f"{photo_server}#item=1")
+def test_originals_are_shown_with_their_paths(
+    open_page: Callable[..., Any], photo_server: str, photo_folder: Any
+) -> None:
+    page = open_page("#item=1", shows="#box img.full", server=photo_server)
     page.wait_for_function("() => document.querySelector('#box img.full')?.naturalWidth === 640")
     assert page.locator("#box .path code").inner_text() == str(photo_folder / "blue0.png")
     page.click("#box .path button")
@@ -100,7 +101,29 @@ def test_originals_are_shown_with_their_paths(browser: Any, photo_server: str, p
     page.wait_for_selector("#box h3 >> text=near-duplicate")
     page.goto(f"{photo_server}#tab=duplicates")
     page.wait_for_selector(".group .film a")
-    page.close()
+
+
+@pytest.mark.slow
+def test_details_that_come_late_leave_the_picture_as_it_is(open_page: Callable[..., Any], photo_server: str) -> None:
+    page = open_page(server=photo_server, foreseen=True)
+    held = hold(page, "**/details")
+    page.route("**/image", lambda route: route.fulfill(status=404, body="{}"))
+    with page.expect_request("**/details"):
+        page.locator(".card").first.click()
+    page.wait_for_selector("#box .gone")
+    page.locator("#box img.full").click()
+    page.wait_for_selector("#box .stage.zoomed")
+    page.focus("#box .stage")
+    page.keyboard.press("End")
+    top = "document.querySelector('#box .stage').scrollTop"
+    still = f"new Promise((done) => setTimeout(() => done({top}), 300))"
+    page.wait_for_function(f"async () => {top} > 0 && {top} === await {still}")  # keys scroll smoothly
+    before = page.evaluate(top)
+    held["**/details"].continue_()
+    page.wait_for_selector("#box h3 >> text=near-duplicate")
+    assert page.evaluate(top) == before
+    assert page.evaluate("document.activeElement.className") == "stage zoomed"
+    assert page.locator("#box .gone").count() == 1
 
 
 @pytest.mark.parametrize(
@@ -308,7 +331,8 @@ def test_waiting_is_shown(open_page: Callable[..., Any]) -> None:
     held: list[Any] = []
     page.route("**/api/search*", lambda route: held.append(route))
     page.fill("#text", "red")
-    page.keyboard.press("Enter")
+    with page.expect_request("**/api/search*"):
+        page.keyboard.press("Enter")
     page.wait_for_selector("#grid.stale")
     status(page, "Searching")
     assert page.get_attribute("#grid", "aria-busy") == "true"
@@ -323,7 +347,8 @@ def test_a_slow_first_load_shows_a_skeleton(open_page: Callable[..., Any]) -> No
     page.goto("about:blank")
     held: list[Any] = []
     page.route("**/api/items?*", lambda route: held.append(route))
-    page.go_back()
+    with page.expect_request("**/api/items?*"):
+        page.go_back()
     page.wait_for_selector("#grid .ghost")
     assert page.locator("#grid .ghost").count() == 12
     assert page.get_attribute("#grid", "aria-busy") == "true"

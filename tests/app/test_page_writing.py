@@ -100,8 +100,8 @@ def test_the_zip_file_has_the_originals_and_a_table(
     page.wait_for_selector("#selection >> text=12 items selected")
     with page.expect_download() as download:
         page.click("#selection >> text=Pictures (zip)")
+        page.wait_for_selector("#toast >> text=12 pictures and selection.csv")
     download.value.save_as(tmp_path / "pictures.zip")
-    page.wait_for_selector("#toast >> text=12 pictures and selection.csv")
     with zipfile.ZipFile(tmp_path / "pictures.zip") as archive:
         assert archive.testzip() is None
         rows = list(csv.DictReader(io.StringIO(archive.read("selection.csv").decode("utf-8-sig"), newline="")))

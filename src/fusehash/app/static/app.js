@@ -245,6 +245,7 @@ async function searchBy(file) {
   page.request?.abort();
   const request = page.request = new AbortController();
   const { filters, text, tab } = routeNow();
+  const copy = smallCopy(file); // while the server searches
   waiting();
   try {
     const route = newRoute({ filters, text: tab ? "" : text }), parts = parametersOf(route);
@@ -254,7 +255,7 @@ async function searchBy(file) {
     const answer = await api(`/api/search?${parts}`, { method: "POST", body, signal: request.signal });
     route.picture = answer.picture;
     page.pictures.set(route.picture, URL.createObjectURL(file));
-    keepPicture(route.picture, file);
+    keepPicture(route.picture, await copy);
     remember(addressOf(route), answer);
     go(route);
   } catch (error) {
@@ -263,13 +264,19 @@ async function searchBy(file) {
 }
 
 // A small copy of the picture, so that it is there after a reload.
-async function keepPicture(name, file) {
+async function smallCopy(file) {
   try {
     const bitmap = await createImageBitmap(file), scale = Math.min(1, 240 / Math.max(bitmap.width, bitmap.height));
     const canvas = make("canvas", { width: Math.max(1, bitmap.width * scale), height: Math.max(1, bitmap.height * scale) });
     canvas.getContext("2d").drawImage(bitmap, 0, 0, canvas.width, canvas.height);
-    sessionStorage.setItem("fusehash-picture", JSON.stringify([name, canvas.toDataURL("image/webp", .8)]));
-  } catch { /* then it is gone after a reload; the search is not */ }
+    return canvas.toDataURL("image/webp", .8);
+  } catch { return null; } // then it is gone after a reload; the search is not
+}
+
+function keepPicture(name, copy) {
+  try {
+    if (copy) sessionStorage.setItem("fusehash-picture", JSON.stringify([name, copy]));
+  } catch { /* the same */ }
 }
 
 function recallPicture() {

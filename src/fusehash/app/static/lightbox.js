@@ -2,7 +2,7 @@
 
 import { chips, marked, why } from "/results.js";
 import { isSelected, toggle } from "/selection.js";
-import { $, addressOf, api, count, fileOf, make, nameOf, newRoute, routeNow, shortened, sizeOf } from "/tools.js";
+import { $, addressOf, api, count, fileOf, make, nameOf, newRoute, routeNow, shortened, sizeOf, toast } from "/tools.js";
 import { editing } from "/writing.js";
 
 const state = { id: null, request: null, list: () => [], answer: () => null, leave: () => {}, go: () => {} };
@@ -89,14 +89,15 @@ function draw(item, hit, details) {
     make("span", { className: "note" }, place < 0 ? "" : `${place + 1} of ${list.length} shown`),
     tool("previous", "‹", "Previous", () => step(-1), place <= 0), tool("next", "›", "Next", () => step(1), place < 0 || place === list.length - 1),
     item.thumbnail ? tool("zoom", "⤢", "Zoom", zoom) : null, tool("close", "✕", "Close", () => box.close()));
-  let stage;
-  if (had && had.dataset.id === String(item.id)) stage = had.parentNode;
-  else stage = make("div", { className: "stage" }, picture(item));
   const side = make("div", { className: "side" }, ...facts(item, hit, details));
   box.setAttribute("aria-label", shortened(nameOf(item), 100));
-  fill(top, stage, side);
+  if (had?.dataset.id === String(item.id)) { // it may be zoomed, scrolled and in use
+    box.querySelector(".ruler").replaceWith(top);
+    box.querySelector(".side").replaceWith(side);
+    if (had.dataset.gone) side.prepend(gone());
+  } else fill(top, make("div", { className: "stage" }, picture(item)), side);
   if (wasOpen && side.querySelector(".why")) side.querySelector(".why").open = true;
-  (box.querySelector(`[data-key="${focused}"]:not(:disabled)`) ?? box.querySelector("[data-key=close]")).focus();
+  if (!box.contains(document.activeElement) || document.activeElement === box) (box.querySelector(`[data-key="${focused}"]:not(:disabled)`) ?? box.querySelector("[data-key=close]")).focus();
 }
 
 function tool(key, sign, name, run, disabled = false) {
@@ -114,11 +115,14 @@ function picture(item) {
   image.addEventListener("error", () => { // gone, changed, or of a kind that browsers do not show
     if (image.src.endsWith("/thumbnail")) return;
     image.src = item.thumbnail;
-    image.closest("dialog")?.querySelector(".side")?.prepend(make("p", { className: "note gone" }, "The original cannot be shown: its file is gone, has changed, or is of a kind that browsers do not show. This is its thumbnail."));
+    image.dataset.gone = "true";
+    image.closest("dialog")?.querySelector(".side")?.prepend(gone());
   });
   image.addEventListener("click", zoom);
   return image;
 }
+
+const gone = () => make("p", { className: "note gone" }, "The original cannot be shown: its file is gone, has changed, or is of a kind that browsers do not show. This is its thumbnail.");
 
 function zoom() {
   const stage = $("box").querySelector(".stage");
@@ -158,7 +162,7 @@ function facts(item, hit, details) {
 }
 
 function copy(text) {
-  const button = make("button", { type: "button", className: "plain small", onclick: async () => {
+  return make("button", { type: "button", className: "plain small", onclick: async () => {
     try { await navigator.clipboard.writeText(text); } catch {
       const area = make("textarea", { value: text });
       $("box").append(area);
@@ -166,7 +170,6 @@ function copy(text) {
       document.execCommand("copy");
       area.remove();
     }
-    button.textContent = "Copied";
+    toast("Copied."); // the button is made anew once all details are here
   } }, "Copy");
-  return button;
 }
