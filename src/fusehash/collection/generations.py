@@ -156,7 +156,6 @@ class GenerationChange(ItemChange):
     def _choose(self, kept: Sequence[CollectionState], number: int | None, back: bool) -> CollectionState:
         """The kept generation of a number, the previous one, or the newest one."""
         by_number = {state.generation: state for state in kept}
-        numbers = ", ".join(map(str, by_number)) or "none"
         if back:
             if self.state.previous not in by_number:
                 raise DataError("There is no generation to go back to: none was current before, or it was dropped.")
@@ -164,12 +163,14 @@ class GenerationChange(ItemChange):
         if number is None:
             newer = [state for state in kept if state.generation > self.state.generation]
             if not newer:
-                raise DataError(f"There is no newer generation; build one, or name one that is kept ({numbers}).")
+                others = f", or name one that is kept ({', '.join(map(str, by_number))})" if by_number else ""
+                raise DataError(f"There is no newer generation; build one{others}.")
             return newer[-1]
         if number == self.state.generation:
             raise DataError(f"Generation {number} is current already.")
         if number not in by_number:
-            raise DataError(f"The generation must be one that is kept ({numbers}). Got {number}.")
+            kept_numbers = ", ".join(map(str, by_number)) or "there are none besides the current one"
+            raise DataError(f"The generation must be one that is kept ({kept_numbers}). Got {number}.")
         return by_number[number]
 
 

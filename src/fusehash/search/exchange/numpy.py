@@ -1,5 +1,7 @@
-""".npz files with `codes`, `ids` and `bit_order`, and `vectors` and `factors` if the index keeps them; .npy files with
-codes alone."""
+""".npz files with all that an index keeps, and .npy files with codes alone.
+
+The arrays of a .npz file are `codes`, `ids` and `bit_order`, and `vectors` and `factors` if the index keeps them.
+"""
 
 from __future__ import annotations
 

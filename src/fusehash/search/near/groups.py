@@ -1,5 +1,7 @@
-"""Connected groups of near codes: two codes are in one group if a chain of pairs within the radius leads from one to
-the other. Equal codes are joined first and compared once, so that many copies of one code cost no more than one.
+"""Connected groups of near codes.
+
+Two codes are in one group if a chain of pairs within the radius leads from one to the other. Equal codes
+are joined first and compared once, so that many copies of one code cost no more than one.
 """
 
 from __future__ import annotations
