@@ -38,7 +38,8 @@ hashers.encoding hashers.base hashers.linear hashers.kernel hashers.canonical ha
 hashers.quantizers hashers.quantizers.joint hashers.quantizers.sign hashers.quantizers.centered_sign
 hashers.quantizers.itq hashers.quantizers.rabitq hashers.quantizers.pq
 hashers.agsfh.clusters hashers.agsfh.graph hashers.agsfh.paper hashers.agsfh
-hashers.fusehash.nested hashers.fusehash.fitted hashers.fusehash.floats hashers.fusehash.spectrum
+hashers.fusehash.nested hashers.fusehash.best_bits hashers.fusehash.fitted hashers.fusehash.floats
+hashers.fusehash.spectrum
 hashers.fusehash.closed_form hashers.fusehash.own_space
 hashers.fusehash.tuning.agreement hashers.fusehash.tuning.measures hashers.fusehash.tuning.trials
 hashers.fusehash.tuning.fusion hashers.fusehash.tuning.walk hashers.fusehash.tuning.references hashers.fusehash.tuning

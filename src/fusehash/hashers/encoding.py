@@ -143,7 +143,8 @@ class RowEncoder(BaseEstimator, ABC):
             Write the codes to this file block by block, instead of returning them.
         with_factors : bool, default False
             Also return two numbers per item, (n, 2) of float32. A query with projections p ranks an item with code b in
-            {-1, +1} by ``factors[:, 0] * <b, p> + factors[:, 1]``, largest first.
+            {-1, +1} by ``factors[:, 0] * <b, p> + factors[:, 1]``, largest first. Codes that `FuseHash` learns of joint
+            embeddings are then those that suit such queries best; without factors they are signs.
 
         Returns
         -------
@@ -166,12 +167,20 @@ class RowEncoder(BaseEstimator, ABC):
         with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
             for rows, block in _padded_blocks(matrix, keep_sparse=self._stays_sparse(name, self.__dict__)):
                 projections, count = _checked(self._project_block(block, name), place), rows.stop - rows.start
-                codes[rows] = bits.pack(projections[:count, : self.n_bits])
-                factors[rows] = self._factors_block(block, projections, name)[:count]
+                signs = self._item_signs(projections)
+                codes[rows] = bits.pack(signs[:count])
+                factors[rows] = self._factors_block(block, projections, signs, name)[:count]
         return (codes if out is None else writers.write_codes([codes], n_rows, codes.shape[1], out)), factors
 
-    def _factors_block(self, block: Any, projections: Floats, view: str) -> Floats:
-        """Two numbers per item (rows, 2), from rows and their uncut projections, for methods that have them."""
+    def _item_signs(self, projections: Floats) -> Floats:
+        """Numbers with the signs of the codes that float queries score with factors, from uncut projections."""
+        return projections[:, : self.n_bits]
+
+    def _factors_block(self, block: Any, projections: Floats, signs: Floats, view: str) -> Floats:
+        """Two numbers per item (rows, 2), from rows, their uncut projections, and what `_item_signs` gave.
+
+        For methods that have them.
+        """
         owner = f"{type(self).__name__}.encode"
         raise ParameterError(owner, "with_factors", "False: the codes of this method have no factors", True)
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fusehash.errors import DataError, ParameterError
+from fusehash.hashers.fusehash.best_bits import MAX_BITS, nearest_bits
 from fusehash.hashers.fusehash.closed_form import (
     learn_graph,
     learn_maps,
@@ -311,14 +312,22 @@ class FuseHash(Incremental):
         self._report(1, 2, "codes")
         self.codes_ = self._codes_of(views)
 
-    def _factors_block(self, block: Any, projections: Floats, view: str) -> Floats:
+    def _item_signs(self, projections: Floats) -> Floats:
+        """The best bits of the frame for float queries, where there is one (best_bits.py)."""
+        rank, n_bits = self.fitted_.frame_rank, projections.shape[1]
+        if 0 < rank < n_bits <= MAX_BITS:
+            projections = nearest_bits(projections, self.fitted_.frame_projector)
+        return projections[:, : self.n_bits]
+
+    def _factors_block(self, block: Any, projections: Floats, signs: Floats, view: str) -> Floats:
         """target="floats": scale and offset; "pairs": the scale that makes the estimate of a cosine unbiased, and 0."""
+        P = projections[:, : self.n_bits]
+        products = np.einsum("ij,ij->i", P, np.where(signs > 0.0, 1.0, -1.0))
         if self.target == "floats":
             rank = self.settings_["rank"]
-            return factors_of(self.fitted_, to_dense(block), projections, self.n_bits, rank, view)
-        P = projections[:, : self.n_bits]
+            return factors_of(self.fitted_, to_dense(block), projections, products, rank, view)
         lengths = np.sqrt(np.einsum("ij,ij->i", P, P))
-        return np.stack([scales_of(lengths, P), np.zeros(len(P))], axis=1)
+        return np.stack([scales_of(lengths, products), np.zeros(len(P))], axis=1)
 
     def _anchor_numbers(self, n_rows: int) -> tuple[int, int, int]:
         """Anchors and neighbors of the graph, anchors of the features; "auto" is what docs/study.md found best."""

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fusehash.files import storable
+from fusehash.hashers.fusehash.best_bits import projector_of
 from fusehash.numerics.anchors import CenteredAnchors, fuse, graph_anchors, neighbor_graph
 from fusehash.numerics.arrays import (
     Array,
@@ -27,6 +28,7 @@ from fusehash.numerics.features import FeatureMap, map_features
 from fusehash.numerics.linalg import trace
 from fusehash.numerics.sparse import SparseRows
 from fusehash.streams.row_passes import Block
+from fusehash.views import Floats
 
 Arrays = dict[str, Array]  # by view
 Masks = dict[str, Array | None]  # by view; None: present in all rows
@@ -258,6 +260,7 @@ class Fitted:
     graph: GraphMap | None
     code_map: Embedding  # features and graph row of a complete item -> real code
     softness: float = 0.0  # of the targets of the hash functions; 0: they were signs
+    frame_rank: int = 0  # directions of the frame that gives the bits (best_bits.py); 0: there is none
 
     @cached_property
     def in_double(self) -> Fitted:
@@ -271,6 +274,11 @@ class Fitted:
         return replace(
             double, maps={name: replace(m, preparation=preparations[name]) for name, m in double.maps.items()}
         )
+
+    @cached_property
+    def frame_projector(self) -> Floats:
+        """P of best_bits.py."""
+        return projector_of(self.in_double.weights, self.frame_rank)
 
     def __getstate__(self) -> dict[str, Any]:
         return {f.name: getattr(self, f.name) for f in fields(self)}  # without what is cached

@@ -9,10 +9,11 @@ the directions that matter to products <x_a, x_b> are those of the singular valu
 principal directions of all. Signs are taken in a random tight frame F (k, n_bits), FF' = (n_bits / k) I:
 
     p = A'(x - own mean) F,   b = sgn(p),   <q, x> ~ scale <b, p_q> + offset + a number per query
-    scale = |A'r|^2 / sum_j |p_j|,   offset = <mean of the other view, r>,   r = x - own mean
+    scale = |A'r|^2 / <b, p>,   offset = <mean of the other view, r>,   r = x - own mean
 
-Fewer directions than bits give each direction several bits. `rank` is chosen on rows that the maps were not learned
-from. Pairs are not used, so that rows need not be paired.
+Fewer directions than bits give each direction several bits; the code that comes with factors is then better than
+signs (best_bits.py). `rank` is chosen on rows that the maps were not learned from. Pairs are not used, so that rows
+need not be paired.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import numpy as np
 from sklearn.covariance import ledoit_wolf_shrinkage
 
 from fusehash.errors import DataError
+from fusehash.hashers.fusehash.best_bits import MAX_BITS, nearest_bits
 from fusehash.hashers.fusehash.fitted import Embedding, Fitted
 from fusehash.hashers.quantizers.joint import mean_query, scales_of, unit_moments
 from fusehash.numerics.arrays import host, to_dense, with_signs
@@ -66,18 +68,17 @@ def fit_floats(views: PairedViews, n_bits: int, rank: int | None, rng: Rng) -> t
     }
     code_map = Embedding(np.vstack(list(weights.values())), np.zeros((0, n_bits)))
     zeros = {name: np.zeros(d) for name in views}
-    fitted = Fitted(feature_maps, zeros, weights, dict.fromkeys(weights, 1.0), None, code_map)
+    fitted = Fitted(feature_maps, zeros, weights, dict.fromkeys(weights, 1.0), None, code_map, frame_rank=rank)
     recalls = [{"rank": k, "recall": recall} for k, recall in tried.items()]
     return fitted, {"target": "floats", "rank": rank, "ranks": recalls, "shrinkage": shrinkage}, spectrum
 
 
-def factors_of(fitted: Fitted, block: Floats, projections: Floats, n_bits: int, rank: int, view: str) -> Floats:
-    """Scale and offset of every item, from its row and its projections on all columns of the frame."""
+def factors_of(fitted: Fitted, block: Floats, projections: Floats, products: Floats, rank: int, view: str) -> Floats:
+    """Scale and offset of every item: from its row, its projections on all columns of the frame, and <b, p>."""
     means = {name: np.asarray(m.preparation.mean) for name, m in fitted.maps.items()}
     residuals = unit_rows(block) - means[view]
     squared = np.einsum("ij,ij->i", projections, projections) * (rank / projections.shape[1])
-    scales = scales_of(squared, projections[:, :n_bits])
-    return np.stack([scales, residuals @ mean_query(means, view)], axis=1)
+    return np.stack([scales_of(squared, products), residuals @ mean_query(means, view)], axis=1)
 
 
 def share_a_space(data: RowPasses, rng: Rng) -> bool:
@@ -175,8 +176,9 @@ def _try_ranks(
             k = min(N_NEAREST, len(items))
             exact = (queries + means[a]) @ items.T
             P = items @ maps[b] @ F
-            scales = scales_of(np.einsum("ij,ij->i", P, P) * (rank / n_bits), P)
-            estimate = (queries @ maps[a] @ F) @ np.where(P > 0.0, 1.0, -1.0).T * scales + items @ means[a]
+            B = np.where(P > 0.0, 1.0, -1.0) if n_bits > MAX_BITS else nearest_bits(P, F.T @ F * (rank / n_bits))
+            scales = scales_of(np.einsum("ij,ij->i", P, P) * (rank / n_bits), np.einsum("ij,ij->i", P, B))
+            estimate = (queries @ maps[a] @ F) @ B.T * scales + items @ means[a]
             nearest, chosen = (np.argpartition(-S, k - 1, axis=1)[:, :k] for S in (exact, estimate))
             found += [len(np.intersect1d(x, y)) / k for x, y in zip(nearest, chosen, strict=True)]
         recalls[rank] = float(np.mean(found))

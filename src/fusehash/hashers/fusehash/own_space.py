@@ -51,7 +51,7 @@ def with_own_space(fitted: Fitted, sample: RowPasses, maps: RowMaps, n_bits: int
     frame = tight_frame(rank, n_bits, rng)
     weights = {name: both[name] @ (to_directions[name] @ frame) for name in both}
     code_map = Embedding(np.vstack(list(weights.values())), np.zeros((0, n_bits)))
-    return replace(fitted, weights=weights, graph=None, code_map=code_map, softness=0.0)
+    return replace(fitted, weights=weights, graph=None, code_map=code_map, softness=0.0, frame_rank=rank)
 
 
 def codes_of_rows(fitted: Fitted, data: RowPasses, maps: RowMaps) -> bits.Codes:

@@ -66,7 +66,6 @@ def mean_query(means: dict[str, Floats], view: str) -> Floats:
     return np.mean(others, axis=0) if others else means[view]
 
 
-def scales_of(squared_lengths: Floats, projections: Floats) -> Floats:
-    """|r|^2 / sum_j |p_j|, the scale of the estimate; 0 for an item at the mean."""
-    sums = np.abs(projections).sum(axis=1)
-    return np.where(sums > 0.0, squared_lengths / np.where(sums > 0.0, sums, 1.0), 0.0)
+def scales_of(squared_lengths: Floats, products: Floats) -> Floats:
+    """|r|^2 / <b, p>, the scale of the estimate; 0 for an item at the mean."""
+    return np.where(products > 0.0, squared_lengths / np.where(products > 0.0, products, 1.0), 0.0)

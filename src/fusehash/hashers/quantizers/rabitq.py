@@ -73,11 +73,11 @@ class RaBitQ(JointQuantizer):
         self.codes_ = self._codes_of(views)
         self._report(2, 2, "done")
 
-    def _factors_block(self, block: Floats, projections: Floats, view: str) -> Floats:
+    def _factors_block(self, block: Floats, projections: Floats, signs: Floats, view: str) -> Floats:
         projections = projections[:, : self.n_bits]
         residuals = unit_rows(block) - self.means_[view]
         squared = np.einsum("ij,ij->i", residuals, residuals)
-        scales = scales_of(squared, projections)
+        scales = scales_of(squared, np.abs(projections).sum(axis=1))
         gap = (mean_query(self.means_, view) - self.means_[view]) @ self.weights_[view][:, : self.n_bits]
-        signs = bits.unpack(bits.pack(projections), self.n_bits)
-        return np.stack([scales, scales * (signs @ gap) - squared / 2.0], axis=1)
+        code = bits.unpack(bits.pack(signs), self.n_bits)
+        return np.stack([scales, scales * (code @ gap) - squared / 2.0], axis=1)
