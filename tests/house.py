@@ -40,7 +40,7 @@ hashers.quantizers.itq hashers.quantizers.rabitq hashers.quantizers.pq
 hashers.agsfh.clusters hashers.agsfh.graph hashers.agsfh.paper hashers.agsfh
 hashers.fusehash.nested hashers.fusehash.best_bits hashers.fusehash.fitted hashers.fusehash.floats
 hashers.fusehash.spectrum
-hashers.fusehash.closed_form hashers.fusehash.own_space
+hashers.fusehash.refinement hashers.fusehash.closed_form hashers.fusehash.own_space
 hashers.fusehash.tuning.agreement hashers.fusehash.tuning.measures hashers.fusehash.tuning.trials
 hashers.fusehash.tuning.fusion hashers.fusehash.tuning.walk hashers.fusehash.tuning.references hashers.fusehash.tuning
 hashers.fusehash.kept_sums hashers.fusehash.frame hashers.fusehash.partial_fit

@@ -23,7 +23,7 @@ FORMAT_1_AGSFH: dict[str, Any] = {
 }  # fmt: skip
 # Settings that came later, with what they were before: a run with that value has the key that it had.
 ADDED_SETTINGS: dict[str, dict[str, Any]] = {
-    "fusehash": {"target": "pairs", "hash_functions": "auto", "word_weights": "auto"}
+    "fusehash": {"target": "pairs", "hash_functions": "auto", "word_weights": "auto", "refine_rotation": False}
 }
 # Defaults that became "auto", with what they were: a run with "auto" has the key of that, and that another one.
 ADDED_AUTO: dict[str, dict[str, Any]] = {"fusehash": {"n_rotation_steps": 50}}

@@ -23,6 +23,7 @@ from fusehash.hashers.fusehash.floats import factors_of, fit_floats, share_a_spa
 from fusehash.hashers.fusehash.nested import check_nested
 from fusehash.hashers.fusehash.own_space import PAIR_BITS, codes_of_rows, with_own_space
 from fusehash.hashers.fusehash.partial_fit import Incremental
+from fusehash.hashers.fusehash.refinement import MIN_PAIRS
 from fusehash.hashers.fusehash.tuning import MIN_TUNING_ROWS, tune
 from fusehash.hashers.fusehash.tuning.fusion import training_fusion_weights
 from fusehash.hashers.fusehash.tuning.measures import warn_if_uneven
@@ -30,7 +31,7 @@ from fusehash.hashers.quantizers.joint import scales_of
 from fusehash.numerics.anchors import FUSIONS
 from fusehash.numerics.arrays import convert, host, is_foreign, to_dense
 from fusehash.numerics.features import MAPS
-from fusehash.parameters import Progress, Rule, auto, choice, integer, is_auto, optional, real, rng_for, sequence
+from fusehash.parameters import Progress, Rule, auto, choice, flag, integer, is_auto, optional, real, rng_for, sequence
 from fusehash.streams import passes_over
 from fusehash.streams.row_passes import RowPasses
 from fusehash.views import Floats, PairedViews
@@ -92,6 +93,10 @@ class FuseHash(Incremental):
     n_rotation_steps : int or "auto"
         Steps of the rotation (ITQ); 0 leaves it random. "auto" is 50; for joint embeddings, in which partners are near
         each other as they are, nothing is rotated and codes keep that space too (docs/embeddings.md); 50 with `nested`.
+    refine_rotation : bool, default False
+        Refine the rotation on pairs that are held out of folds, so that partners rank first (docs/study.md): for views
+        that agree on neighbors, as deep features do. Needs 300 pairs; `tuning_["refined"]` says whether it was done.
+        Joint embeddings and canonical hash functions are left as they are.
     nested : sequence of int, optional
         Shorter lengths, as in (16,), at which the first bits are good codes by themselves (see `cut`).
     missing : {"error", "allow"}
@@ -162,6 +167,7 @@ class FuseHash(Incremental):
         "fusion": choice(*FUSIONS),
         "n_kernel_anchors": auto(integer(1)),
         "n_rotation_steps": auto(integer(0)),
+        "refine_rotation": flag(),
         "nested": optional(sequence(integer(8), "a sequence of shorter lengths, such as [16]")),
         "missing": choice("error", "allow"),
         "spectrum_rows": integer(2),
@@ -188,6 +194,7 @@ class FuseHash(Incremental):
         fusion: str = "mean",
         n_kernel_anchors: int | str = "auto",
         n_rotation_steps: int | str = "auto",
+        refine_rotation: bool = False,
         nested: Any = None,
         missing: str = "error",
         spectrum_rows: int = 50_000,
@@ -215,6 +222,7 @@ class FuseHash(Incremental):
         self.fusion = fusion
         self.n_kernel_anchors = n_kernel_anchors
         self.n_rotation_steps = n_rotation_steps
+        self.refine_rotation = refine_rotation
         self.nested = nested
         self.missing = missing
         self.spectrum_rows = spectrum_rows
@@ -226,6 +234,8 @@ class FuseHash(Incremental):
 
     def _check_params(self) -> None:
         check_nested(type(self).__name__, self.nested, self.n_bits)
+        if self.refine_rotation and (self.nested is not None or self.target == "floats"):
+            raise ParameterError(type(self).__name__, "refine_rotation", 'False with `nested` or target="floats"', True)
         if self.target == "floats" and self.nested is not None:
             raise ParameterError(type(self).__name__, "nested", 'None for target="floats"', self.nested)
 
@@ -270,8 +280,10 @@ class FuseHash(Incremental):
         n_steps = 0 if is_joint else n_steps
         n_bits = PAIR_BITS if has_own_space else self.n_bits
         rank = min(n_bits, 128) if is_auto(self.rank) else int(self.rank)
+        refines = self.refine_rotation and not is_joint and not choices.is_canonical
+        refines = refines and len(data.names) > 1 and len(views.complete_rows()) >= MIN_PAIRS
         fitted, codes, eigenvalues = solve(
-            sample, data, maps, choices, n_bits, rank, n_steps, nested, rng, self._report
+            sample, data, maps, choices, n_bits, rank, n_steps, nested, rng, self._report, refines=refines
         )
         fitted.fusion_weights = weights or training_fusion_weights(fitted, data, rng_for(seed, "fusion"))
         fitted = convert(fitted, host)
@@ -280,7 +292,7 @@ class FuseHash(Incremental):
             fitted = with_own_space(fitted, sample, maps, self.n_bits, rng_for(seed, "own space"))
             codes = codes_of_rows(fitted, data, maps)
         self.codes_, self.fitted_ = host(codes), fitted
-        self.tuning_ = {**tuning, "fusion_weights": fitted.fusion_weights}
+        self.tuning_ = {**tuning, "refined": refines, "fusion_weights": fitted.fusion_weights}
         self.eigenvalues_ = host(eigenvalues)
         self.settings_ = {
             "n_anchors": n_anchors,

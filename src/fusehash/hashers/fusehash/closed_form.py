@@ -33,8 +33,9 @@ from fusehash import bits
 from fusehash.errors import DataError
 from fusehash.hashers.fusehash.fitted import Arrays, Choices, Embedding, Fitted, GraphMap, RowMaps
 from fusehash.hashers.fusehash.nested import nested_rotations
+from fusehash.hashers.fusehash.refinement import MAX_PAIRS, MIN_PAIRS, held_out_codes, refined_rotation
 from fusehash.hashers.fusehash.spectrum import FeatureGram, spectrum, usual_graph_weight
-from fusehash.numerics.arrays import Array, cast, namespace, precision
+from fusehash.numerics.arrays import Array, Floats, cast, host, namespace, precision, take_rows, to_device_of
 from fusehash.numerics.features import FeatureMap, Preparation, canonical
 from fusehash.numerics.linalg import ridge_solver, solve_ridge
 from fusehash.numerics.rotation import soft_signs
@@ -238,6 +239,30 @@ def codes_of(
     return (bits.pack(Y),), sums
 
 
+def refinement_of(
+    data: Passes, maps: RowMaps, code_map: Embedding, choices: Choices, rank: int, softness: float, rng: Rng
+) -> Floats:
+    """What makes partners rank first by codes (`refinement`), from some of the rows that every view has."""
+    blocks = some_blocks(data)
+    n_each = -(-MAX_PAIRS // len(blocks))
+    parts = list(data.each(partial(complete_rows_of, maps, code_map, n_each), blocks))
+    F, targets = (np.concatenate(part)[:MAX_PAIRS] for part in zip(*parts, strict=True))
+    if len(F) < MIN_PAIRS:
+        return np.eye(targets.shape[1])
+    features = {name: F[:, span] for name, span in maps.spans.items()}
+    return refined_rotation(held_out_codes(features, targets, choices, rank, softness, rng), rng)
+
+
+def complete_rows_of(maps: RowMaps, code_map: Embedding, count: int, block: Block) -> tuple[Floats, Floats]:
+    """Features and Y R of at most `count` rows of a block, of those that every view has."""
+    features = maps.features(block)
+    Y = code_map(features.F, maps.graph_rows(features))
+    masks = [host(mask) for mask in block.present.values() if mask is not None]
+    rows = np.flatnonzero(np.all(masks, axis=0)) if masks else np.arange(len(Y))
+    rows = rows[:: max(len(rows) // count, 1)][:count]
+    return host(take_rows(features.F, rows)), np.asarray(host(take_rows(Y, rows)), np.float64)
+
+
 def target_softness(mean_square: float) -> float:
     """h from the mean square of Y R over rows and bits."""
     return TARGET_SOFTNESS * max(mean_square, 1e-30) ** 0.5
@@ -263,6 +288,7 @@ def solve(
     rng: Rng,
     report: Progress = lambda step, total, message: None,
     gram: FeatureGram | None = None,
+    refines: bool = False,
 ) -> tuple[Fitted, Array, Array]:
     """Learn from rows; returns the learned maps, the packed codes of the rows, and the eigenvalues w.
 
@@ -285,8 +311,13 @@ def solve(
     Y = concat(list(data.each(to_rotate, some_blocks(data))))
     Y = Y[:: max(len(Y) // ROTATION_ROWS, 1)][:ROTATION_ROWS]  # blocks of a device are longer
     R = nested_rotations(cast(Y, "float64"), n_bits, nested, rng, n_rotation_steps, SOFTNESS)
-    code_map = embedding.rotated(R)
     softness = target_softness(float(namespace(Y).mean((cast(Y, "float64") @ R) ** 2)))
+    code_map = embedding.rotated(R)
+    if refines:
+        report(0, 0, "refined rotation")
+        R = R @ to_device_of(refinement_of(data, maps, code_map, choices, len(R), softness, rng), R)
+        softness = target_softness(float(namespace(Y).mean((cast(Y, "float64") @ R) ** 2)))
+        code_map = embedding.rotated(R)
     report(0, 0, "codes")
     if all_rows is not data:
         maps = replace(maps, n_rows=all_rows.n_rows, kept_features={}, kept_graphs={})
