@@ -16,6 +16,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -93,11 +94,8 @@ class Campaign:
                         if result["verdict"] in verdict.FAULTS:
                             self.faults.append(result)
 
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(WORKERS)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(WORKERS) as pool:
+            list(pool.map(work, range(WORKERS)))  # a process that ended early is an error, not fewer cases
         self.wall, self.cpu = time.monotonic() - started, _cpu_of_children() - used
 
     def report(self) -> str:
