@@ -285,6 +285,7 @@ class HammingIndex(IndexContents):
 
         Examples
         --------
+        >>> import numpy as np
         >>> index = HammingIndex(n_bits=8)
         >>> index.add(np.array([[0], [255], [1]], np.uint8), ids=[10, 20, 30])
         array([10, 20, 30])
