@@ -266,9 +266,16 @@ def test_text_is_never_markup(open_page: Callable[..., Any]) -> None:
 
 
 @pytest.mark.slow
-def test_a_query_that_no_item_fits(open_page: Callable[..., Any]) -> None:
-    page = open_page("#text=circle+label:nonexistent", shows="#message:not([hidden])")
-    page.wait_for_selector("#message >> text=No item has what the query asks for")
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("circle+label:nonexistent", "No item has the label “nonexistent”."),
+        ("circle+after:2999-01-01", "No item has what the query asks for."),
+    ],
+)
+def test_a_query_that_no_item_fits(open_page: Callable[..., Any], query: str, message: str) -> None:
+    page = open_page(f"#text={query}", shows="#message:not([hidden])")
+    page.wait_for_selector(f"#message >> text={message}")
     page.click("#message >> text=Clear the search")
     status(page, "62 items")
 

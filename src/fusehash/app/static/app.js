@@ -182,10 +182,9 @@ function render(route, answer, from = 0) {
   $("end").textContent = `These are the best ${rows.length.toLocaleString("en")} of ${count(answer.total, "item")}. Add words or filters to see others.`;
   if (rows.length) return;
   if (page.stats && page.stats.items === 0) say("This collection is empty.", "Add pictures or texts with “fusehash index”, then reload this page.");
-  else if (answer.note) say("Nothing found.", answer.note);
-  else if (Object.keys(route.filters).length) say("Nothing found.", "No item has what the filters ask for.", false, () => $("unfilter").click(), "Clear filters");
-  else if (answer.hits) say("Nothing found.", "No item has what the query asks for. Take a word, a label or a date away.", false, () => $("clear").click(), "Clear the search");
-  else say("Nothing found.", "There is no item that can be found yet.");
+  else if (Object.keys(route.filters).length) say("Nothing found.", answer.note || "No item has what the filters ask for.", false, () => $("unfilter").click(), "Clear filters");
+  else if (answer.hits) say("Nothing found.", answer.note || "No item has what the query asks for. Take a word, a label or a date away.", false, () => $("clear").click(), "Clear the search");
+  else say("Nothing found.", answer.note || "There is no item that can be found yet.");
 }
 
 async function more() {
