@@ -66,13 +66,13 @@ def test_a_few_words_of_a_caption_find_photos_that_are_said_to_show_them(collect
     rng = np.random.default_rng(0)
     words = {photo.key: re.findall(r"[a-z]{4,}", photo.text.lower()) for photo in photos[HELD_OUT:]}
     found = []
-    for caption in list(words.values())[:500]:
+    for caption in list(words.values())[:100]:
         start = rng.integers(max(1, len(caption) - 1))
         asked = caption[start : start + 2]
         if asked:
             keys = [hit.item.key for hit in collection.search(" ".join(asked), k=5)]
             found.append(any(set(asked) <= set(words[key]) for key in keys))
-    assert np.mean(found) > 0.95  # the deviation of 500 queries is .008
+    assert np.mean(found) > 0.97
 
 
 def test_one_modality_and_broken_photos(collection, photos):

@@ -198,17 +198,18 @@ def test_weights_of_the_graph_follow_the_agreement_and_the_number_of_rows(agreem
 
 def test_weights_of_the_graph_at_some_agreements() -> None:
     assert [starting_weight(a) for a in (0.0, 0.12, 0.24, 0.5)] == pytest.approx([1.0, 1.0, 1 / 16, 0.0])
-    assert [raised_weight(a, 500) for a in (-0.1, 0.1, 0.2, 0.9)] == pytest.approx([0.0, 1 / 16, 1 / 4, MAX_RAISED])
-    assert [raised_weight(0.2, n) for n in (1, 1200, 2400, 6000)] == pytest.approx([1 / 4, 1 / 4, 1 / 16, 1 / 100])
+    assert [raised_weight(a, 1000) for a in (-0.1, 0.1, 0.2, 0.9)] == pytest.approx([0.0, 1 / 16, 1 / 4, MAX_RAISED])
+    assert [raised_weight(0.2, n) for n in (1, 999)] == [0.0, 0.0]
+    assert [raised_weight(0.2, n) for n in (1000, 1200, 2400, 6000)] == pytest.approx([1 / 4, 1 / 4, 1 / 16, 1 / 100])
 
 
 def test_more_of_the_graph_comes_after_the_walk_where_views_agree() -> None:
     rng = np.random.default_rng(0)
-    latent = rng.standard_normal((300, 6))
-    noise = (1.2 * rng.standard_normal((300, 20)) for _ in range(2))
+    latent = rng.standard_normal((1000, 6))
+    noise = (1.2 * rng.standard_normal((1000, 20)) for _ in range(2))
     views = dict(zip("ab", (latent @ rng.standard_normal((6, 20)) + part for part in noise), strict=True))
     tuning = fh.FuseHash(n_bits=16, random_state=0, n_threads=1).fit(views).tuning_
-    first, more = starting_weight(tuning["agreement"]), raised_weight(tuning["agreement"], 300)
+    first, more = starting_weight(tuning["agreement"]), raised_weight(tuning["agreement"], 1000)
     assert 0.0 < first < more
     assert tuning["trials"][0]["graph_weight"] == first
     assert chosen_trial(tuning)["graph_weight"] == more
