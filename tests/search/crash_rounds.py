@@ -114,7 +114,8 @@ def read(path: Path) -> Content:
             codes = index.get(index.ids)
             numbers = unpacked(codes) + 1.0
             units, stored = numbers / np.linalg.norm(numbers, axis=1, keepdims=True), index.get_vectors(index.ids)
-            assert np.abs(stored - units).max() < 0.2 / N_BITS**0.5, "vectors of other codes"
+            rounding = 0.5 / 127 * units.max(axis=1, keepdims=True) + 1e-6
+            assert np.all(np.abs(stored - units) <= rounding), "vectors of other codes"
             distances, ids = index.search(codes[:1], 1, rescore=numbers[:1], candidates=len(index))
             assert distances[0, 0] < 1e-3
             assert np.array_equal(index.get(ids[0]), codes[:1])

@@ -19,8 +19,8 @@ from fusehash.views import Floats
 
 USUAL_AGREEMENT = 0.12  # graphs that correlate more need less weight, by the fourth power of the excess
 MIN_GRAPH_WEIGHT = 0.01  # a graph of less weight changes hardly a bit, and is most of the work
-# The weight of graphs that agree: (agreement / FULL_AGREEMENT)^2, at most MAX_RAISED, less beyond RAISED_ROWS rows. With
-# fewer than MIN_RAISED_ROWS it stays light: graphs of few rows join what queries must tell apart.
+# The weight of graphs that agree: (agreement / FULL_AGREEMENT)^2, at most MAX_RAISED, less beyond RAISED_ROWS rows.
+# With fewer than MIN_RAISED_ROWS it stays light: graphs of few rows join what queries must tell apart.
 FULL_AGREEMENT, MAX_RAISED, MIN_RAISED_ROWS, RAISED_ROWS = 0.4, 0.5, 1000, 1200
 # Where the score falls by more than another weight would have to gain, the graph is harmful and stays light.
 MAX_FALL = 0.15
